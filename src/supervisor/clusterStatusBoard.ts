@@ -12,7 +12,6 @@ import {
 import type { ManagerThread } from "./managerThread.js";
 
 interface ClusterStatusEvents {
-  /** The role of this process has changed, or the state of one of its managers. */
   changed: [];
   /** The manager of the entry with this key has reported statistics. */
   worked: [key: string];

@@ -62,7 +62,6 @@ export async function readControlSettings(
   return settings;
 }
 
-/** Returns the configuration with the control settings in place of the file's values. */
 export function applyControlSettings(configuration: Configuration, settings: ControlSettings): Configuration {
   return {
     ...configuration,

@@ -1,11 +1,9 @@
 import type { Worker } from "node:worker_threads";
 
 export interface HeartbeatWatchOptions {
-  /** How long the thread may go without a heartbeat, in ms. */
   readonly limitMs: number;
   /** Asks the thread for a heartbeat. The answer is passed to `answer`. */
   readonly ask: () => void;
-  /** Called once, when there was no heartbeat for `limitMs`. */
   readonly onFreeze: () => void;
 }
 

@@ -32,19 +32,16 @@ const quietMs = 200;
 const idleQuietMs = 6_000;
 
 interface LeadershipOptions {
-  /** Name of the cluster. */
   readonly name: string;
   readonly log: Log;
   /** Returns true while there is no work. Then the loss of the leader's connection need not be noticed soon. */
   readonly isIdle: () => boolean;
-  /** Returns the hashes of the configured entries. */
   readonly entryHashes: () => ReadonlySet<number>;
   /** Returns how long a leader may go without an answer before its connection is ended, in ms. 0 means forever. */
   readonly frozenMs: () => number;
 }
 
 interface LeadershipEvents {
-  /** The control connection has been opened. */
   connected: [backendPid: number | null];
   leader: [];
   standby: [];
@@ -69,10 +66,8 @@ interface LeadershipEvents {
  * sends no notification. If the lock is free at the first attempt, the process leads without having been a standby.
  */
 export class Leadership extends EventEmitter<LeadershipEvents> {
-  /** Target of the next connection. */
   target: ConnectionTarget;
   readonly #options: LeadershipOptions;
-  /** The hashes of the entries that this process has published. */
   #published: ReadonlySet<number> = new Set();
   readonly #ending = new AbortController();
   /** Aborted to make a waiting standby retry the lock at once. */

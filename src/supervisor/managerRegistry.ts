@@ -38,7 +38,6 @@ export class ManagerRegistry {
   readonly #options: RegistryOptions;
   readonly #spareWorkers = new SpareWorkers();
   readonly #grants: SessionGrants<ManagerThread>;
-  /** Limits how many managers connect at once. */
   readonly #startLimiter: Limiter;
   /** The managers that are not stopping, by entry key. */
   readonly #managers = new Map<string, ManagerThread>();
@@ -64,7 +63,6 @@ export class ManagerRegistry {
     return this.#managers.size > 0;
   }
 
-  /** Whether no manager demands a session. */
   get isIdle(): boolean {
     return this.#grants.wanted === 0;
   }
@@ -85,7 +83,6 @@ export class ManagerRegistry {
     await this.#spareWorkers.terminate();
   }
 
-  /** Applies a changed configuration. Running tasks continue. */
   apply(configuration: Configuration, changes: ConfigurationChanges): void {
     const { isRunning } = this;
     this.#configuration = configuration;
@@ -101,7 +98,6 @@ export class ManagerRegistry {
     for (const entry of [...changes.restarted, ...changes.added]) void this.#add(entry);
   }
 
-  /** Makes the managers that wait for this server retry at once. */
   retryOnServer(target: ConnectionTarget): void {
     for (const manager of this.#managers.values()) {
       if (shareServer(manager.target, target)) manager.retryNow();

@@ -20,9 +20,7 @@ import type { SpareWorkers } from "./spareWorkers.js";
 const missingRoleOrDatabase = new Set(["3D000", "28000", "28P01"]);
 
 interface ManagerThreadEvents {
-  /** The manager serves its table. */
   ready: [];
-  /** The manager has lost its connection, or cannot open one. */
   disconnected: [];
   /** The manager cannot serve its table for this reason, and keeps trying. */
   unavailable: [reason: ErrorReport];
@@ -37,10 +35,8 @@ interface ManagerThreadEvents {
 export interface ManagerThreadOptions extends Required<Pick<ManagerParameters, "takesOver" | "afterFrozen">> {
   readonly rolesAndDatabases: Pick<RolesAndDatabases, "ensure">;
   readonly spareWorkers: Pick<SpareWorkers, "take">;
-  /** Returns how many managers the process has. */
   readonly managers: () => number;
   readonly log: Log;
-  /** Receives the thread's log lines. */
   readonly writeLine: (line: string) => void;
 }
 
@@ -73,7 +69,6 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   #entry: Entry;
   /** Where the table is according to the server's settings. Null if no manager has reported another place. */
   #location: TableLocation | null = null;
-  /** Whether the thread is stopping because the table's location changed. */
   #isMoving = false;
   #child: Child | null = null;
   #running: Promise<void> = Promise.resolve();
@@ -101,14 +96,12 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     });
   }
 
-  /** Called when the server accepts connections. */
   retryNow(): void {
     if (!this.#isDisconnected) return;
     this.#retryNow.abort();
     this.#post({ type: "retryNow" });
   }
 
-  /** Makes the manager find out whether its connection has been cut. */
   probe(): void {
     if (!this.#isDisconnected) this.#post({ type: "probe" });
   }

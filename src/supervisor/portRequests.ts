@@ -9,7 +9,6 @@ type PortMessage = "wanted" | "freed" | "asked" | "used";
 const isMessage = (text: string | undefined): text is PortMessage =>
   text === "wanted" || text === "freed" || text === "asked" || text === "used";
 
-/** Whether a notification belongs to the requests for ports. */
 export const isPortMessage = (payload: string): boolean => messagePattern.test(payload);
 
 /**

@@ -13,7 +13,6 @@ import { canBeQueued } from "./claimQueued.sql.js";
 export type Look = "small claim" | "scan" | "nothing";
 
 export interface CycleStart {
-  /** What the cycle is about to write. */
   readonly results: readonly OwnedResult[];
   readonly released: readonly ReleasedTask[];
   /** Whether the table may have changed since the last cycle. */
@@ -93,7 +92,6 @@ export class ClaimChoice {
     this.#arePlain = !special && exclusive + late.length + locked.length === 0;
   }
 
-  /** Records that a small claim has left tasks to a full claim. */
   foundMany(): void {
     this.#areFewDue = false;
   }

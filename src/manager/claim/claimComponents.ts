@@ -10,7 +10,6 @@ import type { Tracing } from "../telemetry/tracing.js";
 import type { LedgerRotation } from "../upkeep/ledgerRotation.js";
 import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 
-/** The components of a manager that claims use. */
 export interface ClaimComponents {
   readonly table: TaskTable;
   readonly sessions: SessionPool;

@@ -12,11 +12,9 @@ export interface ClaimResult {
   readonly late: readonly DueTask[];
   /** How many of the tasks that were read could start but got no slot. */
   readonly more: number;
-  /** Hashes of the groups of the tasks that got no slot. */
   readonly moreOf: ReadonlySet<number>;
   /** How many of the tasks that got no slot are exclusive (must be alone in a session's queue). */
   readonly exclusive: number;
-  /** Due tasks that were skipped because their rows are locked. */
   readonly locked: readonly DueTask[];
   /** The next head (first due task) of each group in which the claim read one. */
   readonly heads: readonly (DueTask & {
@@ -37,7 +35,6 @@ export const emptyClaim: ClaimResult = {
 };
 
 export interface ClaimConditions {
-  /** Ids of tasks to skip. */
   readonly except: readonly string[];
   /** Ids of contended tasks. If one of them is chosen, a full claim waits for its row. */
   readonly contended?: readonly string[];
@@ -47,7 +44,6 @@ export interface ClaimConditions {
   readonly traced?: boolean;
 }
 
-/** A group whose tasks are to be claimed. */
 interface ClaimedGroup {
   readonly hash: number;
   readonly running: number;
@@ -56,7 +52,6 @@ interface ClaimedGroup {
   /** Where reading starts in the group: at its head. */
   readonly max: number;
   readonly id: bigint;
-  /** Maximum number of tasks to claim from the group. */
   readonly maxTasks: number;
   /** Slots in sessions that already have tasks of the group. Null if the group competes for the shared slots. */
   readonly ownSlots: readonly QueueSlot[] | null;

@@ -3,7 +3,6 @@ import type { ActiveGroups } from "../groups/groups.js";
 import type { DueTask, OfferedSession, QueueSlot } from "../model/tasks.js";
 import type { ClaimConditions, ClaimRequest, ClaimResult } from "./claimFull.sql.js";
 
-/** A claim to send, with the sessions and groups for which it was planned. */
 export interface ClaimPlan extends Omit<ClaimRequest, keyof ClaimConditions> {
   readonly offered: readonly OfferedSession[];
   readonly planned: readonly { readonly group: ActiveGroup; readonly maxTasks: number }[];

@@ -8,7 +8,6 @@ import type { ClaimComponents } from "./claimComponents.js";
 import { toPlan, type ClaimPlan } from "./claimPlan.js";
 import { QueueCapacity } from "./queueCapacity.js";
 
-/** The queue slots that a claim fills. */
 interface QueueSlots {
   /** For each group, slots in sessions that already have tasks of the group. */
   readonly own: ReadonlyMap<ActiveGroup, readonly QueueSlot[]>;
@@ -24,7 +23,6 @@ const noQueueSlots: QueueSlots = { own: new Map(), shared: [], sharing: [], areA
 export interface PlanLimits {
   readonly maxTasks: number;
   readonly starts: StartLimits;
-  /** How many startable tasks to count beyond the tasks that get a session. */
   readonly lookAhead: number;
   /** Minimum number of groups to read. Raised after a claim that found nothing because heads were outdated. */
   readonly minGroups: number;

@@ -25,13 +25,11 @@ export interface SmallClaimRequest extends ClaimConditions {
   readonly sessions: readonly BackendIdentity[];
   /** How many of these sessions are not reserved for groups without running tasks. */
   readonly unreserved: number;
-  /** The groups that have tasks in sessions. */
   readonly groups: readonly GroupInUse[];
 }
 
 export interface SmallClaim extends UnclaimedTasks {
   readonly claimed: readonly ClaimedTask[];
-  /** The version of the settings, as `readSettingsVersion` returns it. */
   readonly settingsVersion: string;
 }
 

@@ -25,14 +25,12 @@ export interface ClaimLimits {
   readonly starts: StartLimits;
   /** How many startable tasks to count beyond the tasks that get a session. */
   readonly lookAhead: number;
-  /** Maximum number of tasks in one claim. */
   readonly fetch: number;
   /** Maximum number of tasks in all claims of one cycle together. */
   readonly limit: number;
 }
 
 export interface ClaimOutcome {
-  /** How many tasks were given to sessions. */
   readonly claimed: number;
   /** How many more tasks could start if there were sessions for them, at most `lookAhead`. */
   readonly more: number;
@@ -71,7 +69,6 @@ export class Claimer {
     return [...this.locked.ids, ...this.rejected.rows.ids];
   }
 
-  /** Whether tasks are locked or rejected in such a way that only a full claim can handle them. */
   get needsFull(): boolean {
     return this.rejected.claimsSingly || this.locked.contendedIds.length > 0;
   }
@@ -80,7 +77,6 @@ export class Claimer {
     return this.#started;
   }
 
-  /** The share of exclusive tasks among those that were claimed recently, 0 to 1. */
   get exclusiveShare(): number {
     return this.#exclusiveShare;
   }
@@ -243,10 +239,7 @@ export class Claimer {
     return result;
   }
 
-  /**
-   * Sends a claim that waits for the row of a contended task. If that takes too long, the claim is sent again, and skips
-   * the locked rows.
-   */
+  /** If waiting for the row of a contended task takes too long, the claim is sent again, and skips the locked rows. */
   async #sendWaiting(client: Client, plan: ClaimPlan): Promise<ClaimResult> {
     const { table } = this.#components;
     const contended = this.locked.contendedIds;
@@ -279,10 +272,10 @@ export class Claimer {
   }
 
   /**
-   * Records that tasks were claimed, and plans the successors of those with `overlap` before they start. A task whose
-   * successor the server rejects keeps its schedule, and its successor is planned when the run has ended.
-   * @throws if the connection is lost. The tasks are then released, and their successors are planned after the next
-   *   claim.
+   * Plans the successors of tasks with `overlap` before they start. A task whose successor the server rejects keeps its
+   * schedule, and its successor is planned when the run has ended.
+   *
+   * @throws if the connection is lost. The tasks are then released.
    */
   async #accept(client: Client, claimed: readonly ClaimedTask[], since: number): Promise<void> {
     const { groupScanner, log, table, tracing } = this.#components;

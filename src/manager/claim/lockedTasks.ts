@@ -35,12 +35,10 @@ export class LockedTasks {
     this.#table = table;
   }
 
-  /** Ids of the tasks that claims skip. */
   get ids(): readonly string[] {
     return [...this.#locked.keys()];
   }
 
-  /** Ids of the tasks for whose rows claims wait. */
   get contendedIds(): readonly string[] {
     return [...this.#contended];
   }

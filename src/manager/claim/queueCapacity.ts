@@ -34,7 +34,6 @@ export class QueueCapacity {
     }
   }
 
-  /** Hashes of the groups that have tasks in these sessions. */
   get groups(): number[] {
     return [...this.#byGroup.keys()];
   }

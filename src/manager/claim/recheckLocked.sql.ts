@@ -10,7 +10,6 @@ export interface RecheckedTask extends DueTask {
   readonly version: string;
 }
 
-/** Reads which of these tasks are still due, whether their rows are locked, and the version of each row. */
 export async function recheckLocked(
   client: Client,
   table: TaskTable,

@@ -65,7 +65,6 @@ export interface ClaimTrial {
   readonly tried: readonly string[];
   /** Tasks that the server rejects. This includes tasks for which a user's trigger ran into a lock timeout. */
   readonly rejected: ReadonlyMap<string, DatabaseError>;
-  /** Tasks that could be claimed. */
   readonly free: readonly string[];
   /** Tasks with locked rows. A tried task that is not rejected, free or locked is no longer due. */
   readonly locked: readonly string[];
@@ -114,7 +113,6 @@ interface TryLimits {
 
 interface Outcome {
   readonly count: number;
-  /** The tried tasks that are still due. */
   readonly done: readonly Tried[];
 }
 

@@ -9,7 +9,6 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { lookUpPredecessors, readToLookUp, restartLookUp, type Judged } from "./lookUp.sql.js";
 import { deleteAwaited, readEndedDependencies, releaseDependents, type EndedDependency } from "./release.sql.js";
 
-/** Most rows that one statement changes. */
 const batch = 1000;
 
 /** Minimum time between two checks of all dependencies, in ms. After a long check, it is `checkRestFactor` times as long. */
@@ -47,7 +46,6 @@ export class Dependencies {
   readonly #rejected: RejectedRows;
   /** Ended predecessors whose dependents have to be released. */
   readonly #ended = new Set<string>();
-  /** Whether any dependencies may be stored. */
   #hasDependencies = true;
   #hasTableChanged = true;
   #mayCheckAt = 0;
@@ -61,12 +59,10 @@ export class Dependencies {
     this.#rejected = new RejectedRows(components.log);
   }
 
-  /** These tasks have ended, and others may wait for them. */
   ended(ids: Iterable<string>): void {
     for (const id of ids) this.#ended.add(id);
   }
 
-  /** Others may have changed the table. */
   tableChanged(): void {
     this.#hasTableChanged = true;
   }
@@ -133,7 +129,6 @@ export class Dependencies {
     });
   }
 
-  /** @returns the number of tasks that were looked up */
   async #lookUp(client: Client): Promise<number> {
     if (!this.#components.groupScanner.hasTasksToLookUp) return 0;
     const ids = await readToLookUp(client, this.#components.table, batch, this.#rejected.delayedIds);
@@ -155,7 +150,6 @@ export class Dependencies {
     return judged.length;
   }
 
-  /** @returns the number of dependencies of whose tasks some were changed */
   async #release(client: Client): Promise<number> {
     const checksAll = this.#ended.size === 0 && this.#mustCheckAll;
     if (!checksAll && this.#ended.size === 0) return 0;
@@ -191,7 +185,6 @@ export class Dependencies {
     return judged.length + restarted;
   }
 
-  /** @returns the number of tasks whose predecessors have to be looked up again */
   async #checked(client: Client, since: number, found: number): Promise<number> {
     const now = performance.now();
     this.#mayCheckAt = found === batch ? 0 : now + Math.max(minCheckIntervalMs, (now - since) * checkRestFactor);

@@ -15,7 +15,6 @@ export const beforeFirst: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
 /** How many tasks of one group the sessions have. */
 export interface GroupLoad {
   readonly sessions: number;
-  /** How many tasks of the group are queued behind other tasks. */
   readonly queuedTasks: number;
   /** The smallest `max` of the queued tasks. Infinity if no task is queued. */
   readonly minQueuedMax: number;
@@ -25,7 +24,6 @@ export interface GroupLoad {
 
 export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: Infinity, starting: 0 };
 
-/** A group that has running, queued or due tasks. */
 export interface ActiveGroup extends HeapItem, Omit<GroupLoad, "sessions"> {
   readonly hash: number;
   /** How many sessions have tasks of the group. Orphans (tasks of dead sessions) are counted as well. */
@@ -36,14 +34,11 @@ export interface ActiveGroup extends HeapItem, Omit<GroupLoad, "sessions"> {
   starting: number;
   /** Null if no due task is known. */
   head: Head | null;
-  /** The scan round in which the head was last set. */
   round: number;
   paused: boolean;
   /** Whether the head is probably exclusive, that is, has to be alone in its session's queue. The last claim tells. */
   expectsExclusive: boolean;
-  /** Whether a claim that reads this group is in progress. */
   claiming: boolean;
-  /** Whether the group was ranked among those without running tasks when it was last ranked. */
   isRankedIdle: boolean;
   /** Whether the group's first task got a reserved session, before its turn. False again once no task of it runs. */
   usesReserve: boolean;
@@ -73,7 +68,6 @@ export function canQueue({ head, running, paused, expectsExclusive, claiming }: 
   return head !== null && !expectsExclusive && !head.gapMs && !paused && !claiming && head.max >= running - 1;
 }
 
-/** The order of a group's tasks. */
 export function headPrecedes(a: Head, b: Head): boolean {
   return a.max === b.max ? a.id < b.id : a.max > b.max;
 }

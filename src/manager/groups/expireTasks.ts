@@ -10,7 +10,6 @@ interface ExpiredTasks {
   readonly expired: number;
   /** Ids of late tasks whose rows are locked. */
   readonly locked: readonly string[];
-  /** Whether to scan again at once. */
   readonly again: boolean;
 }
 

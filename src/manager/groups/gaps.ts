@@ -16,7 +16,6 @@ export class Gaps {
   readonly #now: () => number;
   readonly #maxRemembered: number;
   readonly #waits = new IndexedHeap<GapWait>((a, b) => a.until < b.until);
-  /** When a task of each remembered group last started. */
   readonly #starts = new Map<number, number>();
   /** No group that is not remembered had a start after this time. */
   #othersStartedAt: number;
@@ -38,7 +37,6 @@ export class Gaps {
     return next === null ? Infinity : Math.max(0, next.until - this.#now());
   }
 
-  /** A group whose head has waited for its gap long enough. */
   get ended(): ActiveGroup | null {
     const next = this.#waits.best;
     return next !== null && next.until <= this.#now() ? next.group : null;
@@ -79,7 +77,6 @@ export class Gaps {
     return startedAt ?? this.#othersStartedAt;
   }
 
-  /** Remembers the last start of a group that is no longer active. */
   remember(hash: number, startedAt: number): void {
     if (startedAt <= this.#othersStartedAt) return;
     this.#starts.set(hash, startedAt);
@@ -91,7 +88,6 @@ export class Gaps {
     }
   }
 
-  /** Notes that another manager may have started tasks of any group until now. */
   forget(): void {
     this.#starts.clear();
     this.#othersStartedAt = this.#now();

@@ -31,7 +31,6 @@ export interface UnclaimedTasks {
   readonly nextPlan: NextPlan;
 }
 
-/** A value that precedes all hashes. */
 const firstHash = -2_147_483_649;
 /** How many ids, up to the largest known one, are read again: transactions need not commit in the order of the ids. */
 const overlap = 64n;
@@ -39,7 +38,6 @@ const overlap = 64n;
 export interface ScanResult {
   /** Hashes of groups whose head is late, except paused ones, whose tasks do not expire. */
   readonly lateGroups: readonly number[];
-  /** Whether to scan again at once. */
   readonly again: boolean;
 }
 
@@ -58,7 +56,6 @@ export class GroupScanner {
   #hasPlanned = false;
   /** Whether to finish the current round without pauses between scans. */
   #isUrgent = false;
-  /** Whether there are more groups than one scan visits. */
   #hasManyGroups = false;
   #lastId: bigint | null = null;
   #scanMs = 0;
@@ -66,13 +63,11 @@ export class GroupScanner {
   /** When the next task becomes due, on the process's clock. Null if no planned task is known. */
   #planAt: number | null = 0;
   #planReadAt = 0;
-  /** Tasks that cannot be marked as due because the server rejects the change. */
   readonly #rejected: RejectedRows;
   /** Tasks that were rejected together. There was no time left to find out which of them the server rejects. */
   #suspects: readonly string[] = [];
   readonly #pausedGroups: PausedGroups;
   #hasTasksToLookUp = false;
-  /** Told of the server's clock whenever it has been read. */
   readonly #clockSteps: Pick<ClockSteps, "observe"> | undefined;
 
   constructor(components: {
@@ -98,7 +93,6 @@ export class GroupScanner {
     this.#hasPlanned = true;
   }
 
-  /** Forgets everything that earlier scans have found. */
   restart(): void {
     this.#after = firstHash;
     this.#changed = true;
@@ -226,7 +220,6 @@ export class GroupScanner {
    *
    * @param request.isSaturated whether all sessions are busy and more tasks are due
    * @param request.watch whether the table may have changed
-   * @param request.except ids of tasks to skip
    */
   async scan(
     client: Client,

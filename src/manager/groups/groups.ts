@@ -106,7 +106,6 @@ export class ActiveGroups {
     if (group.head?.gapMs) this.#rank(group);
   }
 
-  /** A session got a task with a gap, whose start it will report. */
   addStarting(hash: number): void {
     const group = this.#getOrCreate(hash);
     group.starting += 1;
@@ -168,7 +167,6 @@ export class ActiveGroups {
     this.removeSession(hash);
   }
 
-  /** A session got its first task of the group. */
   addSession(hash: number): void {
     const group = this.#getOrCreate(hash);
     group.running += 1;
@@ -193,7 +191,6 @@ export class ActiveGroups {
     this.#busy -= 1;
   }
 
-  /** A task was queued behind another task. */
   enqueue(hash: number, max: number): void {
     const group = this.#getOrCreate(hash);
     group.queuedTasks += 1;
@@ -226,7 +223,6 @@ export class ActiveGroups {
     this.#rank(group);
   }
 
-  /** Starts a scan round, which visits all groups that have due tasks. */
   beginRound(): void {
     this.#round += 1;
   }
@@ -245,7 +241,6 @@ export class ActiveGroups {
     return markClaiming(this.startable.take());
   }
 
-  /** Like `takeBest`, but takes only a group without running tasks. */
   takeBestIdle(): ActiveGroup | null {
     return markClaiming(this.startable.takeIdle());
   }
@@ -268,7 +263,6 @@ export class ActiveGroups {
   recount(load: {
     readonly busy: number;
     readonly groups: ReadonlyMap<number, GroupLoad>;
-    /** The group hash of each orphan. */
     readonly orphans: readonly number[];
     /** The keys of all tasks in the sessions' queues and of the orphans. */
     readonly keys: readonly string[];

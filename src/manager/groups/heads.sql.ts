@@ -22,7 +22,6 @@ interface Skipped {
 }
 
 export interface ScannedGroup extends HeadRow {
-  /** Whether the whole table is paused. */
   readonly all: boolean;
 }
 
@@ -99,7 +98,6 @@ WHERE NOT ${isTablePaused(table)}`,
   return rows;
 }
 
-/** An inserted row, whether or not its task is due. */
 export interface InsertedTask extends HeadRow {
   readonly due: boolean;
 }
@@ -121,7 +119,6 @@ FROM ${table.qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id LIMIT $2`,
   return rows;
 }
 
-/** Reads the largest id, or 0 if the table is empty. */
 export async function lastId(client: Client, table: TaskTable): Promise<bigint> {
   const { rows } = await client.query<{ id: string }>({
     name: "last id",

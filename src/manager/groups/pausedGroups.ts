@@ -8,13 +8,11 @@ import { maxPausedSearch, pausedRestMs, scanRestFactor } from "../model/tuning.j
 interface Search {
   /** The position behind which the search continues. */
   from: Head;
-  /** The first task found that is not paused. */
   found: HeadRow | null;
   /** When the group can be searched again, on the process's clock. */
   restUntil: number;
   /** The value of the change counter when the search last started at the beginning of the group. */
   changes: number;
-  /** Whether the group's head was paused in this scan round. */
   seen: boolean;
 }
 
@@ -30,7 +28,6 @@ export class PausedGroups {
   #changes = 0;
   #restUntil = 0;
 
-  /** @param now returns the time of the process's clock, in ms */
   constructor(table: TaskTable, now: () => number = () => performance.now()) {
     this.#table = table;
     this.#now = now;

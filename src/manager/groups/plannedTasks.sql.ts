@@ -31,7 +31,6 @@ RETURNING id, hash, ${maxOthers} AS max`,
   return { due: rows.map(toDue), more: rows.length === maxMarkedDue };
 }
 
-/** Reads the ids of the tasks that `markDue` would mark. */
 export async function readMarkable(client: Client, table: TaskTable, except: readonly string[]): Promise<string[]> {
   const { rows } = await client.query<{ id: string | number }>({
     name: "due task ids",
@@ -63,7 +62,6 @@ RETURNING id, hash, ${maxOthers} AS max`,
 export interface NextPlan {
   /** Time until the next task becomes due, in ms. Null if no task is planned. */
   readonly ms: number | null;
-  /** Whether there are tasks whose predecessors have to be looked up. */
   readonly mustLookUp: boolean;
   /** The server's clock, in ms since 1970. Null if it was not read. */
   readonly clockMs: number | null;

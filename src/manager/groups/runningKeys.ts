@@ -35,7 +35,6 @@ export class RunningKeys {
     return ended;
   }
 
-  /** Puts keys back that `takeEnded` has returned. */
   putBack(keys: readonly string[]): void {
     for (const key of keys) this.#ended.add(key);
   }

@@ -24,7 +24,6 @@ export class StartableGroups {
     return this.#bestHeap.best;
   }
 
-  /** How many of the groups run nothing. */
   get idle(): number {
     return this.#idle.size;
   }
@@ -55,12 +54,10 @@ export class StartableGroups {
     (group.isRankedIdle ? this.#idle : this.#working).remove(group);
   }
 
-  /** Removes and returns the best group. Null if there is none. */
   take(): ActiveGroup | null {
     return this.#bestHeap.take();
   }
 
-  /** Removes and returns the best of the groups that run nothing. Null if there is none. */
   takeIdle(): ActiveGroup | null {
     return this.#idle.take();
   }

@@ -2,7 +2,6 @@ import type { Client } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { tryLock, unlock } from "./tableLock.js";
 
-/** A transaction, running or prepared, that has written to the table. */
 export interface Writer {
   /** Identifies the transaction until it ends or is prepared. */
   readonly transaction: string;

@@ -36,13 +36,11 @@ export class BusyMode {
   #state: "settling" | "last check" | "notified" | "busy" = "settling";
   /** Transactions that may commit without notifying. Null before they have been listed. */
   #silentWriters: ReadonlySet<string> | null = null;
-  /** The times of the latest notifications, oldest first. */
   readonly #receivedAt: number[] = [];
   /** How many notifications have arrived since the manager last looked whether writers wait. */
   #newNotifications = 0;
   /** The time of the next such look at the earliest. */
   #nextLookAt = 0;
-  /** Whether writers waited at the last look. */
   #didWait = false;
   #pollMs = 0;
   #foundWorkAt = 0;

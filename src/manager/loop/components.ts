@@ -42,26 +42,22 @@ import { Pruner } from "../upkeep/pruner.js";
 import { ZoneChanges } from "../upkeep/zoneChanges.js";
 import { connectManager } from "./connectManager.js";
 
-/** What the components report to their manager. */
 export interface ManagerEvents {
   /** A session or its runs have changed. `urgent` means that the next cycle should not wait. */
   sessionChanged(urgent: boolean): void;
   /** A new session has reached another server than the manager's connection. */
   serverMoved(reason: ErrorReport): void;
-  /** A function or table that pg-task created is missing. */
   objectMissing(): void;
 }
 
 export interface ManagerOptions {
   readonly send: (message: FromManager) => void;
   readonly log: Log;
-  /** Log for the lines of the executor threads. */
   readonly threadLog: Log;
   /** Null if no OpenTelemetry SDK is loaded. */
   readonly createTracing?: CreateTracing | null;
 }
 
-/** What the components know of their manager. */
 class ManagerState {
   readonly table: TaskTable;
   readonly send: (message: FromManager) => void;

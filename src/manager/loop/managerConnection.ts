@@ -43,17 +43,14 @@ export class ManagerConnection {
   readonly #isFinished: () => boolean;
   readonly #stallMonitor: StallMonitor;
   readonly #settingsReloader: SettingsReloader;
-  /** The connection while the loop is running. */
   #serving: { readonly client: Client; readonly loop: ManagerLoop; readonly homeGuard: HomeGuard } | null = null;
   #watchdog: ConnectionWatchdog | null = null;
-  /** Why this manager has ended its connection by itself. */
   #leaveReason: ErrorReport | null = null;
 
   constructor(
     components: ManagerComponents,
     options: {
       readonly workCycle: WorkCycle;
-      /** Called after each cycle. */
       readonly cycled: () => void;
       readonly isFinished: () => boolean;
     },
@@ -86,7 +83,6 @@ export class ManagerConnection {
     this.#watchdog?.probeNow();
   }
 
-  /** Applies changed parameters, on a separate connection. */
   reload(): void {
     this.#settingsReloader.restart();
   }
@@ -96,7 +92,6 @@ export class ManagerConnection {
     if (this.isServing) this.#settingsReloader.restore();
   }
 
-  /** Has the loop find out whether the table has become a copy. */
   doubtHome(): void {
     this.#serving?.homeGuard.doubt();
   }

@@ -9,7 +9,6 @@ import type { HomeGuard } from "./homeGuard.js";
 import { falseIfTransient, Upkeep } from "./upkeep.js";
 import type { CycleOutcome, CycleRequest, WorkCycle } from "./workCycle.js";
 
-/** What belongs to the connection on which a loop runs. */
 export interface ManagerLoopOptions {
   readonly workCycle: WorkCycle;
   readonly busyMode: BusyMode;
@@ -18,14 +17,12 @@ export interface ManagerLoopOptions {
   readonly watchdog: Pick<ConnectionWatchdog, "expectAnswer">;
   /** Releases the table lock, so that another manager can serve the table. */
   readonly unlock: () => Promise<void>;
-  /** Called after each cycle. */
   readonly cycled: () => void;
 }
 
 /**
- * The manager at work, from the moment it holds the table's lock until its connection ends or its work is finished. It
- * runs one cycle after another, each when there is something to do. In deep sleep, which begins after `idle` checks that
- * have found nothing, it keeps no executor threads.
+ * The manager at work, while it holds the table's lock. It runs one cycle after another, each when there is something to
+ * do. In deep sleep, which begins after `idle` checks that have found nothing, it keeps no executor threads.
  *
  * A draining manager hands the table over to the next manager as soon as it claims no more tasks. From then on it only
  * writes the results of its sessions, whose tasks count as running for the next manager. Results of closed sessions are
@@ -48,7 +45,6 @@ export class ManagerLoop {
   #hasBegun = false;
   /** Whether the supervisor knows that no more tasks are claimed. */
   #hasReleased = false;
-  /** Whether another manager can serve the table. */
   #hasHandedOver = false;
   /** Whether the table was changed since the last cycle, so rows of running tasks may have changed. */
   #changed = true;
@@ -153,7 +149,6 @@ export class ManagerLoop {
     await this.#retryLocked();
   }
 
-  /** Writes the results of runs that had begun before the table became a copy. */
   async #writeHeld(): Promise<void> {
     this.#changed = true;
     this.#scannedAt = 0;

@@ -51,10 +51,7 @@ export class SettingsReloader {
     this.#begin();
   }
 
-  /**
-   * Recreates missing objects, after the current attempt if there is one. If the last attempt failed, the delay before
-   * the next one is not shortened.
-   */
+  /** Recreates missing objects, after the current attempt if there is one. The delay after a failed one stays. */
   restore(): void {
     this.#restoreRequests += 1;
     this.#begin();

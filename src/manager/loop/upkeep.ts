@@ -10,14 +10,12 @@ export class Upkeep {
     this.#components = components;
   }
 
-  /** Called on a new connection. */
   restart(): void {
     this.#components.dependencies.restart();
     this.#components.owed.restart();
     this.#components.clockSteps.restart();
   }
 
-  /** Time until the next step is due, in ms. */
   get pauseMs(): number {
     const { clockSteps, dependencies, owed, pruner, zoneChanges } = this.#components;
     return Math.max(

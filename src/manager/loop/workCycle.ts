@@ -24,18 +24,15 @@ const warnEveryMs = 60_000;
 export interface CycleRequest {
   /** Whether rows of claimed tasks may have been deleted or set to another state. */
   readonly checkRuns: boolean;
-  /** Whether the manager was notified of a change of the table. */
   readonly notified: boolean;
   /** Whether the table may change without a notification. */
   readonly polls: boolean;
 }
 
 export interface CycleOutcome extends Pick<ClaimOutcome, "claimed" | "more"> {
-  /** How many late tasks expired. */
   readonly expired: number;
   /** How many results of ended runs were to be written. */
   readonly ended: number;
-  /** Whether there is work for another cycle right away. */
   readonly again: boolean;
   /** Time until the next task becomes due, in ms. Null if no task is planned. */
   readonly nearestMs: number | null;
@@ -89,7 +86,6 @@ export class WorkCycle {
     return Math.min(pendingResults.rejectedRetryMs, claimer.rejected.rows.nextRetryMs, deferredPauses.retryMs);
   }
 
-  /** Time until the next recheck of due tasks whose rows are locked, in ms. Infinity if there is none. */
   get recheckMs(): number {
     return this.#components.claimer.locked.recheckMs;
   }
@@ -259,7 +255,6 @@ export class WorkCycle {
     return { ...scanned, started };
   }
 
-  /** Whether updates other than results have to be sent to the server. */
   get #hasUpdates(): boolean {
     return !this.#components.runningRows.isEmpty || this.#components.sessions.recalls.needsServer;
   }

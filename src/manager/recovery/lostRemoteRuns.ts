@@ -4,7 +4,6 @@ import type { ExecutorThreads } from "../sessions/executorThreads.js";
 import type { RemoteRun } from "./remoteRuns.sql.js";
 import { remoteQueryMs } from "../model/tuning.js";
 
-/** The maximum number of servers that are queried at the same time. */
 const maxConcurrent = 8;
 
 interface LostRun {

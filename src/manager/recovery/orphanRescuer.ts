@@ -25,7 +25,6 @@ const outcomes: readonly (readonly [RescueOutcome, string])[] = [
 ];
 
 interface Orphan extends OwnedRow {
-  /** Whether the task's own run may have ended its session. */
   isBlamed: boolean;
   /** Whether the session belonged to this manager. If so, no more results of the session are received. */
   readonly isOwnSession: boolean;
@@ -37,7 +36,6 @@ interface Orphan extends OwnedRow {
 interface CheckRequest {
   readonly crashes: number;
   readonly batch: number;
-  /** Returns whether a claimed row needs no rescue. */
   readonly isKnown: (row: OwnedRow) => boolean;
 }
 
@@ -157,7 +155,6 @@ export class OrphanRescuer {
     for (const orphan of this.#orphans.values()) orphan.isBlamed = false;
   }
 
-  /** Searches the whole table for claimed tasks that are not known here, and adds them as orphans. */
   async scan(client: Client, isKnown: (row: OwnedRow) => boolean): Promise<void> {
     for (const row of await readClaimedRows(client, this.#options.table, null)) {
       if (this.#orphans.get(row.id)?.owner === row.owner || isKnown(row)) continue;
@@ -256,7 +253,6 @@ export class OrphanRescuer {
     this.#rejected.add(orphan.id, reason, "rescue rejected by the server, retrying");
   }
 
-  /** The owners of tasks that sessions of other processes have. */
   get foreignOwners(): string[] {
     const foreign = [...this.#orphans.values()].filter(({ isOwnSession }) => !isOwnSession);
     return [...new Set(foreign.map(({ owner }) => owner))];

@@ -92,7 +92,6 @@ interface CompletionRow {
   readonly since: string | null;
   readonly holds: boolean;
   readonly state: string | null;
-  /** SQLSTATE of the error after which the task is retried. */
   readonly retried: string | null;
   readonly awaited: boolean;
   /** Why the query of the task's rule has ended its schedule. */
@@ -127,8 +126,7 @@ const writtenStates = `UNION ALL SELECT id, NULL, true,
   CASE WHEN retried THEN 'PLAN' WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END, NULL, false, NULL FROM ended`;
 
 /**
- * SQL of the ids of the tasks of `ended` that would have got a successor, passed their schedule on, or been planned for
- * the time that their query has returned.
+ * SQL of the ids of `ended` that would have got a successor, passed their schedule on, or been planned by their query.
  */
 const owedIds = (table: TaskTable): string => `SELECT e.id FROM ended AS e JOIN ${table.qualified} AS t ON t.id = e.id
   WHERE t.id = ANY (ARRAY(SELECT id FROM ended)) AND ${isRepeating("t.")}

@@ -47,7 +47,6 @@ export interface CompleterComponents {
  */
 export class Completer {
   readonly #components: CompleterComponents;
-  /** The table's columns; null if they have to be read again. */
   #columns: ColumnSet | null = null;
   readonly #rejected: RejectedRows;
   readonly #shownRejections: ShownLocks;

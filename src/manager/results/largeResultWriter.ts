@@ -6,7 +6,6 @@ import type { RunResult } from "../../shared/ipc/run.js";
 import type { PendingResults } from "./pendingResults.js";
 import type { OwnedResult } from "../model/tasks.js";
 
-/** Writes one result, or makes the result pending again. */
 export type WriteResult = (client: Client, result: OwnedResult) => Promise<void>;
 
 /** How long a write may stay unanswered before its connection is checked, in ms: a base, and more for each MB. */
@@ -17,7 +16,6 @@ export interface LargeResultWriterOptions {
   readonly connect: (signal: AbortSignal) => Promise<Client>;
   /** Watches a connection, and ends it if it is half-open (the other end is gone without notice). */
   readonly watch: (client: Client, quietMs: number) => { stop(): void };
-  /** Called when one result was written or has to wait. */
   readonly onWritten: () => void;
   /** Lets the executor threads send the next large results. */
   readonly onAllWritten: () => void;

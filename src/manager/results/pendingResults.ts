@@ -46,7 +46,6 @@ export class PendingResults {
     }
   }
 
-  /** Whether there is nothing to write now, apart from large outputs. */
   get isEmpty(): boolean {
     return this.#results.count + this.released.count === 0;
   }
@@ -93,7 +92,6 @@ export class PendingResults {
     return queued + this.deferredCount + this.rejectedCount;
   }
 
-  /** The owners of unwritten results, except rejected ones. */
   get unwrittenOwners(): ReadonlySet<string> {
     const results = [...this.#results.unrejected, ...this.#large.unrejected];
     if (this.#largeInProgress !== null) results.push(this.#largeInProgress);
@@ -115,7 +113,6 @@ export class PendingResults {
     return isTask(this.#largeInProgress) || this.#queues.some((queue) => queue.some(isTask));
   }
 
-  /** Takes as many results as one statement should write. */
   takeResults(): OwnedResult[] {
     let textLength = 0;
     let count = 0;
@@ -152,7 +149,6 @@ export class PendingResults {
     return all.filter(mayBeUndoneByCrash);
   }
 
-  /** Puts these results first in the next statement. */
   requeue(results: readonly OwnedResult[]): void {
     this.#pausing = null;
     this.#results.requeue(results.filter(({ largeOutput }) => largeOutput === undefined));
@@ -164,12 +160,10 @@ export class PendingResults {
     for (const result of results) this.#queueOf(result).requeueLast([result]);
   }
 
-  /** Keeps results that cannot be written now. */
   defer(results: readonly OwnedResult[], until = 0, rejected = false): void {
     for (const result of results) this.#queueOf(result).defer([result], until, rejected);
   }
 
-  /** Requeues what may be tried again at `now`. */
   requeueDeferred(now = performance.now()): void {
     this.#pausing = null;
     for (const queue of this.#queues) queue.requeueDeferred(now);

@@ -27,7 +27,6 @@ export function ruleQueryResult(result: RunResult): RunResult & Pick<OwnedResult
   return { ...result, output: "", error: null, owedNote: `${owedPrefix}${reason}` };
 }
 
-/** Whether the same query can succeed later although nobody changes it. */
 const canPass = (sqlstate: string | null): boolean =>
   sqlstate !== null && (transientSqlStates.has(sqlstate) || serverErrorClasses.test(sqlstate));
 

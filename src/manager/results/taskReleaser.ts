@@ -10,7 +10,6 @@ type TaskReleaserComponents = Pick<
   "table" | "groupScanner" | "pendingResults" | "tracing" | "log"
 >;
 
-/** Returns claimed tasks that have not run to the state `PLAN`. */
 export class TaskReleaser {
   readonly #components: TaskReleaserComponents;
   readonly #rejected: RejectedRows;

@@ -43,7 +43,6 @@ export class WriteQueue<Item> {
     return Math.min(...this.#deferred.flatMap(({ rejected, until }) => (rejected ? until : [])));
   }
 
-  /** All items that are not being written, except rejected ones. */
   get unrejected(): Item[] {
     const deferred = this.#deferred.flatMap(({ item, rejected }) => (rejected ? [] : item));
     return [...this.#queued, ...this.#last, ...deferred];
@@ -67,13 +66,11 @@ export class WriteQueue<Item> {
     return this.#last.length === 0 ? taken : [...taken, ...takeWhile(this.#last, fits)];
   }
 
-  /** Takes everything, including deferred items. */
   takeAll(): Item[] {
     const deferred = this.#deferred.splice(0).map(({ item }) => item);
     return [...deferred, ...this.#queued.splice(0), ...this.#last.splice(0)];
   }
 
-  /** Puts these items first. */
   requeue(items: readonly Item[]): void {
     if (items.length > 0) this.#queued = [...items, ...this.#queued];
   }

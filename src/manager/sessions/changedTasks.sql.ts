@@ -28,7 +28,6 @@ function hasSameRun(claimed: ClaimedTask, now: ClaimedTask): boolean {
   return isDeepStrictEqual({ ...claimed, ...now, startsNow, data, version }, claimed);
 }
 
-/** Selects only the rows of tasks that may have been changed or deleted. */
 function statement(table: TaskTable): string {
   return `
 SELECT r.id::text AS asked, coalesce(c.wanted, false) AS wanted, c.*

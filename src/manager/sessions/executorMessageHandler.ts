@@ -20,7 +20,6 @@ interface ExecutorMessageHandlerOptions {
   readonly log: Log;
 }
 
-/** Handles the messages in which executor threads report on their sessions. */
 export class ExecutorMessageHandler {
   readonly #options: ExecutorMessageHandlerOptions;
   /** Ids of tasks whose runs are being repeated, once each, because an object that pg-task created was missing. */

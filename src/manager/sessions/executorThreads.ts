@@ -73,7 +73,6 @@ export class ExecutorThreads {
   readonly #threads = new Set<ExecutorThread>();
   #pool: Piscina | null = null;
   #started = 0;
-  /** Unanswered queries about remote runs, by number. */
   readonly #remoteQueries = new Map<number, { thread: ExecutorThread; answer: (gone: boolean | null) => void }>();
   #queryCount = 0;
 
@@ -137,7 +136,6 @@ export class ExecutorThreads {
     return await answer;
   }
 
-  /** When the promise resolves, no thread is left. */
   async end(): Promise<void> {
     const pool = this.#pool;
     if (pool === null) return;
@@ -211,7 +209,6 @@ export class ExecutorThreads {
     this.#remoteQueries.delete(number);
   }
 
-  /** Terminates an unresponsive thread together with its connections. */
   #terminate(thread: ExecutorThread, reason: unknown): void {
     if (!this.#threads.has(thread)) return;
     this.#options.log.error({ thread: thread.number, reason: errorMessage(reason) }, "executor thread terminated");

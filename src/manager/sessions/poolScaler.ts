@@ -26,7 +26,6 @@ interface PoolScalerComponents {
   readonly executors: ExecutorThreads;
   readonly runTimes: RunTimes;
   readonly remoteCapacity: Pick<RemoteConnectionCapacity, "sessionShare">;
-  /** How many free sessions are kept from the tasks that are due. */
   readonly reserve: { readonly kept: number };
   readonly claimer: { readonly exclusiveShare: number };
   /** Maximum delay before sessions are opened again after some failed to open, in ms. */
@@ -49,13 +48,11 @@ export class PoolScaler {
   #grantAnswered = true;
   #reportedFull = false;
   #fullReportedAt = -Infinity;
-  /** No session is opened before this time, on the process's clock. */
   #notBefore = 0;
   #openFailed = false;
   /** Whether the server had fewer connections left than were wanted when sessions were last to be opened. */
   #isFull = false;
   #failureLogged = false;
-  /** Why the last session failed to open. Shown while `failureLogged`. */
   #failure: Pick<ErrorReport, "sqlState"> = {};
   readonly #shownRefusal: ShownLocks;
 
@@ -65,7 +62,6 @@ export class PoolScaler {
     this.#shownRefusal = new ShownLocks(lockClasses.sessionsRefused, "refused sessions", components.log);
   }
 
-  /** Sets how many sessions there may be from now on. The caller then has to call `applyGrant`. */
   grant(sessions: number, number: number): void {
     this.#granted = sessions;
     this.#grantNumber = number;
@@ -195,7 +191,6 @@ export class PoolScaler {
     if (opening === 0 && this.#sessions.closing > closing) this.#demand(size - this.#sessions.closing);
   }
 
-  /** Time until sessions may be opened again, in ms. Null means that they may be opened now. */
   get pauseMs(): number | null {
     const remainingMs = this.#notBefore - performance.now();
     return remainingMs > 0 ? remainingMs : null;

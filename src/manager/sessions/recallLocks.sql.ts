@@ -1,7 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 
-/** The advisory lock that a backend holds during a run. */
 export interface RunLock {
   readonly pid: number;
   readonly lock: number;

@@ -6,7 +6,6 @@ import { heldRunLocks, revokePermits, takePermits } from "./recallLocks.sql.js";
 import { isBlocked, type PooledSession, type SessionPoolEvents } from "./session.js";
 import type { SessionRegistry } from "./sessionRegistry.js";
 
-/** A recall of runs that a session has already sent to the server behind another run. */
 interface SentRecall extends SentRuns {
   readonly pid: number;
   /** The pipeline permit under which the runs were sent. Null if that permit has been revoked. */
@@ -36,9 +35,7 @@ export class Recalls {
   readonly #events: Pick<SessionPoolEvents, "result">;
   /** Recalls of runs that have been sent. Their sessions have no permit any more. */
   #sent: SentRecall[] = [];
-  /** Permits to revoke. */
   #unusedPermits: number[] = [];
-  /** Numbers of the sessions. */
   readonly #permitRequests = new Set<number>();
   /** Whether the manager's present connection holds the table lock. If so, no other connection holds permits. */
   #isTableLocked = true;
@@ -53,16 +50,15 @@ export class Recalls {
     return [...this.#registry].some(({ pendingRecalls }) => pendingRecalls > 0);
   }
 
-  /** Whether `process` or `grantPermits` has something to do. */
   get needsServer(): boolean {
     return this.#sent.length + this.#unusedPermits.length + this.#permitRequests.size > 0;
   }
 
   /**
-   * Recalls queued tasks. Each task is released unless it has begun.
+   * Releases each of these tasks unless it has begun.
    *
-   * @param isForDelay whether the tasks are recalled because the current tasks take long. If so, a task may stay if the
-   *   current task ahead of it has ended by the time the recall arrives.
+   * @param isForDelay whether the current tasks take long. Then a task may stay if the one ahead of it has ended when the
+   *   recall arrives.
    */
   recall(ids: readonly string[], isForDelay: boolean): void {
     const byThread = new Map<ExecutorThread, Map<PooledSession, string[]>>();

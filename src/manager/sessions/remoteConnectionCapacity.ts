@@ -81,7 +81,6 @@ export class RemoteConnectionCapacity {
     return this.#waitingGroups.size > 0;
   }
 
-  /** Time until waiting groups are checked again, in ms; Infinity if no group waits. */
   get pauseMs(): number {
     return this.hasWaiting ? Math.max(1, this.#nextCheckAt - performance.now()) : Infinity;
   }
@@ -95,7 +94,6 @@ export class RemoteConnectionCapacity {
     return canRoundUp ? Math.ceil(free / 2) : Math.floor(free / 2);
   }
 
-  /** Answers the threads' requests, and lets waiting groups start tasks if there is capacity. */
   async answerRequests(client: Client): Promise<void> {
     const due = this.hasWaiting && performance.now() >= this.#nextCheckAt;
     if (this.#requests.length === 0 && !due) return;

@@ -8,7 +8,6 @@ import {
   runTimeWeight,
 } from "../model/tuning.js";
 
-/** The number of groups for which the average run time is kept. */
 const maxGroups = 10_000;
 
 interface Average {

@@ -24,7 +24,6 @@ export interface PooledSession {
   state: SessionState;
   /** The session's backend; null while the session is opening. */
   backend: BackendIdentity | null;
-  /** Whether the last cycle had no task for this session. */
   unused: boolean;
   /** The session's tasks. Not empty while the session is busy, except while recalled runs are still unanswered. */
   readonly queue: SessionQueue;
@@ -48,7 +47,6 @@ export interface PooledSession {
 
 interface Dedication {
   readonly hash: number;
-  /** How many tasks of the group the session has been given. */
   readonly ran: number;
   readonly sinceMs: number;
 }
@@ -68,7 +66,6 @@ export interface SessionPoolEvents {
   silent(owner: string, ms: number): void;
   opened(): void;
   openFailed(reason: ErrorReport): void;
-  /** One of the objects that belong to the table is missing. */
   objectMissing(): void;
   /** Asks for the session's current run to be cancelled. `confirmCancel` has to follow. */
   cancel(cancellation: CancellationRequest): void;
@@ -99,7 +96,6 @@ export function openingSession(number: number, thread: ExecutorThread): PooledSe
   };
 }
 
-/** Whether nothing may be queued behind the session's current task. */
 export const isBlocked = ({ slow, stale, pendingRecalls, recalledRuns }: PooledSession): boolean =>
   slow || stale || pendingRecalls > 0 || recalledRuns.size > 0;
 

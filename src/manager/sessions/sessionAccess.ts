@@ -27,11 +27,9 @@ interface SessionAccessComponents {
  */
 export class SessionAccess {
   readonly #components: SessionAccessComponents;
-  /** Whether the supervisor was told that sessions are refused. */
   #isRefused = false;
   #checkedAt = -Infinity;
   #isChecking = false;
-  /** Why the last login failed; null if it succeeded. */
   #failure: string | null = null;
 
   constructor(components: SessionAccessComponents) {

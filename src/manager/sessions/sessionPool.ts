@@ -21,7 +21,6 @@ import { SlowRunMonitor, type SlowRunMonitorOptions } from "./slowRunMonitor.js"
 import { slowRunMs } from "../../shared/tuning.js";
 import { preferredSessionsPerThread } from "../model/tuning.js";
 
-/** The default of the column `group`. */
 const defaultGroup = "group";
 
 interface SessionPoolOptions extends Omit<SlowRunMonitorOptions, "recall"> {
@@ -31,7 +30,6 @@ interface SessionPoolOptions extends Omit<SlowRunMonitorOptions, "recall"> {
   readonly log: Log;
 }
 
-/** The executor sessions of one manager. */
 export class SessionPool extends SessionRegistry {
   readonly #maxThreads: () => number;
   readonly #runTimes: RunTimes;
@@ -94,7 +92,6 @@ export class SessionPool extends SessionRegistry {
     return offered;
   }
 
-  /** Called if nothing was claimed at all. */
   withdrawOffers(offered: readonly OfferedSession[]): void {
     for (const { number } of offered) {
       const session = this.get(number);
@@ -250,7 +247,6 @@ export class SessionPool extends SessionRegistry {
     this.#messages.threadEnded(thread, reason);
   }
 
-  /** The thread with the fewest sessions, or another one if every thread has enough. */
   #threadForNext(): ExecutorThread {
     const sizes = new Map([...this.executors.threads].map((thread) => [thread, 0]));
     for (const { thread } of this) sizes.set(thread, (sizes.get(thread) ?? 0) + 1);

@@ -3,10 +3,8 @@ import type { PooledSession } from "./session.js";
 import type { SessionRegistry } from "./sessionRegistry.js";
 
 export interface SessionPoolLoad {
-  /** The number of sessions that have tasks. */
   readonly busy: number;
   readonly groups: ReadonlyMap<number, GroupLoad>;
-  /** The key of each task that has one. */
   readonly keys: readonly string[];
   /** Pids of the backends of sessions that are free and not dedicated to a group. */
   readonly free: readonly number[];

@@ -1,11 +1,9 @@
 import type { ClaimedTask } from "../model/tasks.js";
 
-/** A claimed task in a session's queue. */
 export interface QueuedTask {
   readonly task: ClaimedTask;
   /** Whether the end of the task is expected to change nothing but its own row. */
   hasPlainEnd: boolean;
-  /** The expected run time, in ms. */
   readonly expectedMs: number;
   /** Whether the task's row is already in state WORK and has its start time. */
   isStartWritten: boolean;
@@ -22,7 +20,6 @@ export interface QueuedTask {
 /** The tasks of one session, in order: the current task, which runs, and those queued behind it. */
 export class SessionQueue {
   readonly #tasks: QueuedTask[] = [];
-  /** The number of tasks, by the group's hash. */
   readonly #groups = new Map<number, number>();
   #expectedMs = 0;
   /** When the current task came to the front of the queue, on the process's clock, in ms. */
@@ -48,7 +45,6 @@ export class SessionQueue {
     return this.#groups.keys();
   }
 
-  /** How long all tasks of this queue together are expected to take, in ms. */
   get expectedMs(): number {
     return this.#expectedMs;
   }

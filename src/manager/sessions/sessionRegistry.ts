@@ -53,12 +53,10 @@ export class SessionRegistry {
     return count;
   }
 
-  /** Whether there is a free session for which the last cycle had no task. */
   get hasUnused(): boolean {
     return this.free > 0 && [...this].some(({ unused }) => unused);
   }
 
-  /** Whether a free session is dedicated to a group. */
   get hasDedicated(): boolean {
     for (const { state, dedication } of this) if (state === "free" && dedication !== null) return true;
     return false;
@@ -146,7 +144,6 @@ export class SessionRegistry {
     session.unused = false;
   }
 
-  /** Removes a session that is gone. The session's queue is left unchanged. */
   remove(session: PooledSession): void {
     this.#sessions.delete(session.number);
     this.#deferredCloses?.delete(session);
@@ -170,7 +167,6 @@ export class SessionRegistry {
     if (queue.size === 1) this.groups.noteStart(hash);
   }
 
-  /** Records that a task with a gap has started. */
   noteReportedStart(queued: QueuedTask): void {
     const { hash } = queued.task;
     this.groups.noteStart(hash);

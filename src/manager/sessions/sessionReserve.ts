@@ -30,7 +30,6 @@ interface SessionReserveComponents {
   readonly sessions: Pick<SessionPool, "size" | "closing" | "free" | "busy">;
   readonly groups: ActiveGroups;
   readonly poolScaler: Pick<PoolScaler, "isAtLimit" | "usableSessions">;
-  /** The setting `pg_task.run`. */
   readonly maxRuns: number;
   readonly entry: Entry;
 }
@@ -40,10 +39,8 @@ interface SessionReserveComponents {
  * run nothing. Otherwise a group whose tasks may all run at once, and come first because of their large `max`, would
  * keep all others from starting until its last task has started.
  *
- * A group that has got a reserved session before its turn uses up a part of the reserve while tasks of it run. So the
- * reserve never keeps more than that many sessions from the groups whose turn it is.
- *
- * While more sessions can be opened, none has to be kept free: a session is opened for the group that needs it.
+ * A group that has got a reserved session before its turn uses up a part of the reserve while tasks of it run. While more
+ * sessions can be opened, none has to be kept free: a session is opened for the group that needs it.
  */
 export class SessionReserve {
   readonly #components: SessionReserveComponents;
@@ -52,7 +49,6 @@ export class SessionReserve {
     this.#components = components;
   }
 
-  /** How many sessions are reserved. */
   get size(): number {
     const { entry, maxRuns } = this.#components;
     return reservedSessions(Math.min(this.#open, maxRuns), entry.parameters["pg_conf.reserve"]);

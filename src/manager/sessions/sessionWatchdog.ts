@@ -17,7 +17,6 @@ const minIdleMs = 100;
 interface Silence {
   /** Identifies the silence by the session's task, what the backend is doing, and since when. */
   readonly key: string;
-  /** The beginning of the silence, on the process's clock. */
   readonly idleSince: number;
   /** After a silence of this length, in ms, the connection is half-open. */
   readonly limitMs: number;
@@ -44,14 +43,12 @@ export class SessionWatchdog {
   readonly #components: SessionWatchdogComponents;
   readonly #wakeSignal = new WakeSignal();
   #isPoolEmpty = false;
-  /** Silences by the owner of the session. */
   #silent: ReadonlyMap<string, Silence> = new Map();
 
   constructor(components: SessionWatchdogComponents) {
     this.#components = components;
   }
 
-  /** Handles the answer of a session's thread: it has received nothing from the session's backend for `ms`. */
   addSilence(owner: string, ms: number): void {
     const silence = this.#silent.get(owner);
     if (silence === undefined) return;

@@ -56,7 +56,6 @@ export class SettingsAge {
     }
   }
 
-  /** Throws the error that a comparison has had since the last call. */
   throwFailure(): void {
     const failure = this.#failure;
     this.#failure = null;

@@ -9,10 +9,7 @@ import { minQueuedMs } from "../model/tuning.js";
 export interface SlowRunMonitorOptions {
   readonly groups: ActiveGroups;
   readonly runTimes: RunTimes;
-  /**
-   * Returns whether one more session, an unused one or one that may be opened, could be given a task of a group that
-   * already runs something, or of one that does not.
-   */
+  /** Whether one more session could be given a task, of a group that already runs something or of another. */
   readonly mayUseMore: (groupRuns: boolean) => boolean;
   readonly recall: (ids: readonly string[]) => void;
   readonly events: Pick<SessionPoolEvents, "started" | "changed">;
@@ -54,8 +51,7 @@ export class SlowRunMonitor {
       const isSlow = currentMs >= slowRunMs;
       if (isSlow && !current.isSlow) {
         current.isSlow = changed = true;
-        // Other tasks of this group may well take as long. Their expected time has to reflect that even before this
-        // task ends.
+        // Other tasks of this group may well take as long.
         runTimes.add(current.task.hash, slowRunMs);
         this.#reportStart(session, current);
       }
@@ -102,8 +98,8 @@ export const canMove = (task: ClaimedTask, current: ClaimedTask, groups: ActiveG
   task.max >= countOthers(task, current, groups);
 
 /**
- * Returns how many sessions have other tasks of the group once a queued task runs in another session. Its present
- * session no longer counts, unless the session's current task belongs to the same group.
+ * How many sessions have other tasks of the group once a queued task runs in another session. Its present session counts
+ * only if the session's current task belongs to the same group.
  */
 function countOthers({ hash }: ClaimedTask, current: ClaimedTask, groups: ActiveGroups): number {
   const running = groups.get(hash)?.running ?? 0;

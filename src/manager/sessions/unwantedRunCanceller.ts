@@ -25,7 +25,6 @@ export class UnwantedRunCanceller {
    * Compares tasks with their rows if that is due.
    *
    * @param request.checkRuns whether rows of claimed tasks may have been deleted or given another state
-   * @param request.notified whether the manager was notified of a change of the table
    */
   async check(
     client: Client,

@@ -36,7 +36,6 @@ const maxTasks = 10;
 /** A number below all group hashes. */
 const beforeFirstHash = -2_147_483_649;
 
-/** What the monitor needs of the manager's loop. */
 export interface MonitoredLoop {
   readonly isAsleep: boolean;
   readonly state: Readonly<Record<string, number | boolean | null>>;
@@ -46,7 +45,6 @@ export interface MonitoredLoop {
 /** The first due task of its group, or a task that is not marked as due although its planned time has come. */
 interface Suspect {
   readonly id: string;
-  /** When the task was first found, on the process's clock, in ms. */
   readonly since: number;
 }
 
@@ -85,11 +83,7 @@ export class StallMonitor {
     this.#now = options.now ?? (() => performance.now());
   }
 
-  /**
-   * Checks repeatedly until `signal` is aborted.
-   *
-   * @param currentLoop returns the manager's loop, or null while the manager claims no tasks.
-   */
+  /** @param currentLoop returns the manager's loop, or null while the manager claims no tasks */
   async watch(client: Client, signal: AbortSignal, currentLoop: () => MonitoredLoop | null): Promise<void> {
     this.#suspects.clear();
     for (;;) {
@@ -148,7 +142,6 @@ export class StallMonitor {
     return [];
   }
 
-  /** Whether a task has started since the last call. */
   #hasStarted(): boolean {
     const { started } = this.#components.claimer;
     const has = started !== this.#claimedCount;
@@ -259,7 +252,6 @@ export class StallMonitor {
     loop.wake();
   }
 
-  /** Returns what may show the cause of a stall. */
   #describe(tasks: readonly string[]): Readonly<Record<string, unknown>> {
     const { sessions, groups, orphans, pendingResults, claimer, poolScaler, groupScanner } = this.#components;
     const { states, groups: loads, busy } = sessions.load;
@@ -310,7 +302,6 @@ export interface StallMonitorOptions {
   readonly poolScaler: Pick<PoolScaler, "canGrow" | "state">;
   readonly reserve: Pick<SessionReserve, "size">;
   readonly groupScanner: Pick<GroupScanner, "restart" | "nextDueMs" | "rejectedIds">;
-  /** The setting `pg_task.run`, the maximum number of tasks that run at once. */
   readonly maxRuns: number;
   readonly send: (message: { readonly type: "stalled"; readonly stall: Stall | null }) => void;
   readonly log: Log;

@@ -12,13 +12,11 @@ import {
 import type { TaskTable } from "../schema/taskTable.js";
 import { hasId } from "../sql/fragments.sql.js";
 
-/** The first due task of a group. */
 export interface GroupHead {
   readonly hash: number;
   readonly id: string;
   /** The task's gap, in ms. 0 if it has none. Only the manager's memory tells whether it has passed. */
   readonly gap_ms: number;
-  /** Why the task must not start. */
   readonly blockers: readonly StartBlocker[];
 }
 
@@ -60,7 +58,6 @@ export interface OverdueTask {
   readonly locked: boolean;
 }
 
-/** Reads which of these tasks are still due, and whether their rows are locked. */
 export async function readOverdueTasks(
   client: Client,
   table: TaskTable,
@@ -97,7 +94,6 @@ WHERE NOT ready AND plan <= now() AND owner IS NULL AND ${isNotIn("id", "$2")} O
   return rows.map(({ id }) => String(id));
 }
 
-/** Returns how many of these backends have been idle for at least `ms`. */
 export async function idleFor(client: Client, pids: readonly number[], ms: number): Promise<number> {
   const { rows } = await client.query<{ count: number }>({
     name: "idle for",
