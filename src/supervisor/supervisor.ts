@@ -242,15 +242,17 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     const keys = keysOf(this.#configuration.entries);
     const isRefused = (key: string): boolean => this.board.manager(key)?.reason?.code === "CONNECTION_REJECTED";
     if (this.board.role === "leader" && keys.length > 0 && keys.every(isRefused)) {
-      this.#offerTimer ??= setTimeout(async () => {
-        await this.#leadership.offer();
-        this.#offerTimer = undefined;
-        this.#offerIfFutile();
-      }, offerPauseMs).unref();
+      this.#offerTimer ??= setTimeout(() => void this.#offer(), offerPauseMs).unref();
     } else {
       clearTimeout(this.#offerTimer);
       this.#offerTimer = undefined;
     }
+  }
+
+  async #offer(): Promise<void> {
+    await this.#leadership.offer();
+    this.#offerTimer = undefined;
+    this.#offerIfFutile();
   }
 
   #summarizeEntries(): { readonly serving: number; readonly waiting: readonly string[] } {

@@ -91,10 +91,6 @@ export class OrphanRescuer {
     return [...this.#orphans.values()].flatMap(({ isCounted, key }) => (isCounted ? (key ?? []) : []));
   }
 
-  has(id: string): boolean {
-    return this.#orphans.has(id);
-  }
-
   get pauseMs(): number {
     return this.#pending.length === 0 ? this.#rejected.nextRetryMs : this.#pauseMs;
   }
