@@ -71,15 +71,10 @@ type ClusterStatus = Awaited<ReturnType<typeof readClusterStatus>>;
 /** What could not be read is null. */
 export type TableStatus = ReturnType<typeof unreadStatus> | Awaited<ReturnType<typeof queryTableStatus>>;
 
-interface Status {
-  readonly name: string;
-  readonly cluster: ClusterStatus | null;
-  readonly error: ErrorReport | null;
-  readonly tables: readonly TableStatus[];
-}
+type Status = Awaited<ReturnType<typeof readStatus>>;
 
 /** The error of what cannot be read takes its place. */
-async function readStatus(configuration: Configuration, entries: readonly Entry[]): Promise<Status> {
+async function readStatus(configuration: Configuration, entries: readonly Entry[]) {
   const name = configuration.parameters["pg_conf.name"];
   let cluster: ClusterStatus | null = null;
   let error: ErrorReport | null = null;

@@ -76,20 +76,12 @@ async function estimateRows(client: Client, source: string): Promise<number> {
   return rows[0]?.["QUERY PLAN"][0].Plan["Plan Rows"] ?? 0;
 }
 
-export interface Backlog {
-  /** Numbers of tasks in PLAN that are due, and that are not due yet. */
-  readonly due: Count;
-  readonly planned: Count;
-  /** Among the due tasks that were counted. The duration is null if the planned time is -infinity. */
-  readonly oldestDue: string | null;
-  readonly oldestDueMs: number | null;
-  readonly nextPlan: string | null;
-}
+export type Backlog = Awaited<ReturnType<typeof readBacklog>>;
 
 const maxCounted = 10_000;
 
 /** Reads indexes, so that finished rows are not read. Larger numbers than `maxCounted` are estimates. */
-export async function readBacklog(client: Client, { qualified }: TaskTable): Promise<Backlog> {
+export async function readBacklog(client: Client, { qualified }: TaskTable) {
   const row = await queryOne<{
     ready: number;
     later: number;
@@ -121,6 +113,7 @@ export async function readBacklog(client: Client, { qualified }: TaskTable): Pro
     // `overdue` counts tasks that are due but not marked due yet.
     due: { ...due, value: due.value + overdue },
     planned: { ...planned, value: Math.max(0, planned.value - overdue) },
+    // Among those that were counted. The duration is null if the planned time is -infinity.
     oldestDue,
     oldestDueMs,
     nextPlan,

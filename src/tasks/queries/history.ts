@@ -78,25 +78,6 @@ function laterTime(a: string | null, b: string | null): string | null {
   return a > b ? a : b;
 }
 
-/** The runs that ended in an hour as DONE or FAIL. Durations are in seconds. */
-interface HourlyRuns {
-  /** The start of the hour, in seconds since 1970. */
-  readonly at: number;
-  readonly count: number;
-  readonly failed: number;
-  readonly runP50: number | null;
-  readonly runP95: number | null;
-  readonly runMax: number | null;
-  /** The time from the planned time to the start. Null if no run of the hour had a finite planned time. */
-  readonly waitP50: number | null;
-  readonly waitP95: number | null;
-}
-
-export interface RunHistory extends ScanExtent {
-  /** One for each hour, oldest first, including the hours without runs. */
-  readonly hours: readonly HourlyRuns[];
-}
-
 /**
  * Upper bounds of buckets, in seconds: 0.1 ms to 10 days, each 1.2 times the one before, so that percentiles are off by
  * at most a fifth.
@@ -131,13 +112,11 @@ const emptyHour = (): Hour => ({
 
 const hourSeconds = 3_600;
 
+/** One for each hour, oldest first, including the hours without runs. */
+export type RunHistory = Awaited<ReturnType<typeof readHourlyRuns>>;
+
 /** As the view `task_stats`, but of the newest rows. The current hour is one of the `hours`. */
-export async function readHourlyRuns(
-  client: Queryable,
-  table: TaskTable,
-  hours: number,
-  enough: () => boolean,
-): Promise<RunHistory> {
+export async function readHourlyRuns(client: Queryable, table: TaskTable, hours: number, enough: () => boolean) {
   const last = await queryValue<number>(
     client,
     "SELECT floor(date_part('epoch', clock_timestamp()) / 3600) * 3600 AS now",
@@ -180,7 +159,11 @@ function addBucket(found: Map<number, Hour>, { hour: at, kind, bucket, count, fa
   if (longest !== null) hour.runMax = Math.max(hour.runMax ?? longest, longest);
 }
 
-function summaryOf(at: number, { count, failed, runMax, run, wait }: Hour): HourlyRuns {
+/**
+ * The runs that ended in an hour as DONE or FAIL. `at` is its start, in seconds since 1970; durations are in seconds, and
+ * waits are from the planned time to the start.
+ */
+function summaryOf(at: number, { count, failed, runMax, run, wait }: Hour) {
   return {
     at,
     count,
