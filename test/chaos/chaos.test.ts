@@ -5,7 +5,7 @@ import type { Client } from "../../src/shared/postgres/client.js";
 import { Cluster } from "./cluster.js";
 import { faults } from "./faults.js";
 import { verify, prepare, produce, stopRefusing, unfinished } from "./flow.js";
-import { judgeOptionRows } from "./optionRows.js";
+import { judgeOptionRows } from "./optionJudge.js";
 import { finishOptions, OptionProducer, startOptions } from "./options.js";
 import { Random } from "./random.js";
 import { judgeSchedules } from "./scheduleJudge.js";

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { eventually } from "../support/tasks.js";
+import { valueOf, eventually } from "../support/tasks.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
 
@@ -10,10 +10,8 @@ const { database, client, tasks } = await serve(
 const other = await database.connect();
 
 /** Plans a chain, and returns the ids of its tasks. */
-async function chain(parameters: string, on = client): Promise<string[]> {
-  const { rows } = await on.query<{ id: string }>(`SELECT id FROM task_chain(${parameters}) AS id`);
-  return rows.map(({ id }) => id);
-}
+const chain = (parameters: string, on = client): Promise<string[]> =>
+  valueOf(on, `SELECT ARRAY(SELECT id::text FROM task_chain(${parameters}) AS id)`);
 
 const step = (name: string): string => `INSERT INTO trail (step) VALUES (''${name}'')`;
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { until, maxConcurrent, only, newName, statesOf } from "../support/tasks.js";
+import { until, maxConcurrent, newName, statesOf } from "../support/tasks.js";
 
 const { database, client, tasks } = await serve({ "pg_task.delete": false });
 
@@ -31,10 +31,7 @@ const runs = (group: string): string =>
 const hasNext = (rows: readonly Run[]): boolean =>
   rows.length > 1 && rows.at(-1)?.state === "PLAN" && rows.at(-1)?.attempt === 0;
 
-const { rows: hours } = await client.query<{ past: string }>(
-  "SELECT (date_trunc('hour', now()) - interval '3 hours')::text AS past",
-);
-const threeHoursAgo = only(hours).past;
+const threeHoursAgo = await tasks.value<string>("SELECT (date_trunc('hour', now()) - interval '3 hours')::text");
 
 for (const schedule of [{ rule: "0 * * * *", zone: "UTC" }, { repeat: "1 hour" }]) {
   const kind = Object.keys(schedule)[0] ?? "";
@@ -68,7 +65,7 @@ for (const schedule of [{ rule: "0 * * * *", zone: "UTC" }, { repeat: "1 hour" }
     const group = newName();
     const id = await tasks.add(await failing(9), { group, retry: 2, backoff: "20 min", ...missed });
     await until<Run>(client, runs(group), ([first]) => first?.attempt === 1);
-    await client.query(`UPDATE task SET plan = now() - interval '2 days' WHERE id = ${id}`);
+    await tasks.set(id, "plan = now() - interval '2 days'");
     const rows = await until<Run>(client, runs(group), hasNext);
     assert.deepEqual([rows.length, rows[0]?.state, rows[0]?.attempt], [2, "GONE", 1]);
     assert.ok((rows[1]?.hours ?? 0) >= 4, "counted from the time of the schedule, and not from the try");
@@ -77,13 +74,8 @@ for (const schedule of [{ rule: "0 * * * *", zone: "UTC" }, { repeat: "1 hour" }
 
 test("overlap and retry: the next run is planned once, by the first try, and does not wait for the other tries", async () => {
   const group = newName();
-  const first = await tasks.add(await failing(1), {
-    group,
-    retry: 3,
-    backoff: "20 min",
-    repeat: "1 hour",
-    overlap: true,
-  });
+  const more = { group, retry: 3, backoff: "20 min", repeat: "1 hour", overlap: true };
+  const first = await tasks.add(await failing(1), more);
   const waits = await until<Run>(client, runs(group), (found) => found[0]?.attempt === 1);
   assert.deepEqual(
     waits.map(({ parent, hours: at }) => [parent, at]),
@@ -95,19 +87,17 @@ test("overlap and retry: the next run is planned once, by the first try, and doe
   // The next run comes while the first one waits for its next try.
   await client.query(`UPDATE task SET plan = now() WHERE parent = ${first}`);
   await until(client, `SELECT FROM task WHERE parent = ${first} AND state = 'DONE'`);
-  await client.query(`UPDATE task SET plan = now() WHERE id = ${first}`);
+  await tasks.set(first, "plan = now()");
   assert.equal((await tasks.end(first)).state, "DONE");
-  const { rows } = await client.query(
-    `SELECT count(*)::integer AS rows, count(*) FILTER (WHERE repeat > '0')::integer AS schedules FROM task WHERE "group" = '${group}'`,
-  );
-  assert.deepEqual(rows, [{ rows: 3, schedules: 1 }]);
+  const repeating = `SELECT array_agg(repeat > '0' ORDER BY repeat) FROM task WHERE "group" = $1`;
+  assert.deepEqual(await tasks.value(repeating, [group]), [false, false, true]);
 });
 
 test("overlap, key and retry: the next run has the key, so a run that fails is not tried again", async () => {
   const group = newName();
   const first = await tasks.add("SELECT 1/0", { group, key: group, retry: 3, repeat: "1 day", overlap: true });
   const failed = await tasks.end(first);
-  const next = only((await client.query<{ id: string }>(`SELECT id FROM task WHERE parent = ${first}`)).rows).id;
+  const next = await tasks.value(`SELECT id FROM task WHERE parent = ${first}`);
   assert.equal(failed.state, "FAIL");
   assert.ok(failed.error?.endsWith(`\nDETAIL:  Task ${next} with the same key takes its place.`));
 });
@@ -127,8 +117,7 @@ test("overlap, key and rule: exactly one runs and one waits, although runs take 
     );
   }
   await client.query(`UPDATE task SET state = 'STOP' WHERE "group" = '${group}' AND ready IS NOT NULL`);
-  const { rows } = await client.query<{ id: string }>(`SELECT id FROM task WHERE "group" = '${group}'`);
-  assert.equal(maxConcurrent(await tasks.ended(...rows.map(({ id }) => id))), 1);
+  assert.equal(maxConcurrent(await tasks.endedOf(`SELECT id FROM task WHERE "group" = '${group}'`)), 1);
 });
 
 for (const schedule of [{ repeat: "1 day" }, { repeat: "1 day", drift: true }, { rule: "0 0 1 1 *", zone: "UTC" }]) {
@@ -139,10 +128,7 @@ for (const schedule of [{ repeat: "1 day" }, { repeat: "1 day", drift: true }, {
     await tasks.running(first);
     await open();
     assert.equal((await tasks.end(second)).state, "DONE");
-    const { rows } = await client.query(
-      `SELECT state::text AS state, after, plan > now() AS later FROM task WHERE parent = ${first}`,
-    );
-    assert.deepEqual(rows, [{ state: "PLAN", after: null, later: true }]);
+    assert.ok(await tasks.successorHolds(first, "n.state = 'PLAN' AND n.after IS NULL AND n.plan > now()"));
   });
 }
 
@@ -151,25 +137,17 @@ test("after and overlap: a schedule that waits for others plans its next run whe
   const first = await tasks.add(wait);
   const second = await tasks.add("SELECT 2", { after: `{${first}}`, repeat: "1 day", overlap: true });
   await until(client, `SELECT FROM task WHERE id = ${second} AND wait = 0`);
-  assert.equal((await client.query(`SELECT FROM task WHERE parent = ${second}`)).rowCount, 0);
+  assert.deepEqual(await tasks.rows(`SELECT FROM task WHERE parent = ${second}`), []);
   await open();
   await tasks.end(second);
-  assert.equal((await client.query(`SELECT FROM task WHERE parent = ${second} AND after IS NULL`)).rowCount, 1);
+  assert.ok(await tasks.successorHolds(second, "n.after IS NULL"));
 });
 
 test("after, rule and catchup: times that pass while the first run waits are made up for afterwards", async () => {
   const group = newName();
-  const { wait, open } = await tasks.gate();
-  const first = await tasks.add(wait);
-  await tasks.add("SELECT 2", {
-    group,
-    after: `{${first}}`,
-    rule: "0 * * * *",
-    zone: "UTC",
-    catchup: true,
-    plan: threeHoursAgo,
-    active: "1 day",
-  });
+  const { id: first, open } = await tasks.blocker();
+  const schedule = { rule: "0 * * * *", zone: "UTC", catchup: true, plan: threeHoursAgo, active: "1 day" };
+  await tasks.add("SELECT 2", { group, after: `{${first}}`, ...schedule });
   await open();
   const rows = await until<Run>(client, runs(group), (found) => hasNext(found) && (found.at(-1)?.hours ?? 0) >= 4);
   assert.deepEqual(
@@ -190,13 +168,10 @@ test("key, args and collect: no value is lost while tasks are claimed, whoever c
       for (let item = 0; item < 50; item += 1) await each.query(upsert, [group, producer * 50 + item]);
     }),
   );
-  const { rows } = await client.query<{ id: string }>("SELECT id FROM task WHERE key = $1", [group]);
-  const done = await tasks.ended(...rows.map(({ id }) => id));
+  const done = await tasks.endedOf("SELECT id FROM task WHERE key = $1", [group]);
   assert.deepEqual([done.every(({ state }) => state === "DONE"), maxConcurrent(done)], [true, 1]);
-  const { rows: items } = await client.query(
-    "SELECT count(*)::integer AS items, count(DISTINCT item)::integer AS different FROM collected",
-  );
-  assert.deepEqual(items, [{ items: 200, different: 200 }]);
+  const counts = "SELECT ARRAY[count(*), count(DISTINCT item)]::integer[] FROM collected";
+  assert.deepEqual(await tasks.value(counts), [200, 200]);
 });
 
 for (const [what, group] of [
@@ -205,19 +180,13 @@ for (const [what, group] of [
 ] as const) {
   test(`rule and a paused ${what}: a time that has become too late waits until the pause ends, is GONE then, and the schedule goes on`, async () => {
     await client.query(`INSERT INTO task_pause ("group") VALUES ($1)`, [group]);
-    const id = await tasks.add("SELECT 1", {
-      group: "rule and pause",
-      rule: "0 0 1 1 *",
-      zone: "UTC",
-      plan: "2001-01-01Z",
-      active: "1 s",
-    });
+    const late = { rule: "0 0 1 1 *", zone: "UTC", plan: "2001-01-01Z", active: "1 s" };
+    const id = await tasks.add("SELECT 1", { group: "rule and pause", ...late });
     if (group !== null) await tasks.run("SELECT 1", { group: newName() });
     assert.equal((await tasks.row(id)).state, "PLAN");
     await client.query("DELETE FROM task_pause");
     assert.equal((await tasks.end(id)).state, "GONE");
-    const next = `SELECT plan = task_next(rule, zone, now()) AS next FROM task WHERE parent = ${id}`;
-    assert.deepEqual((await client.query(next)).rows, [{ next: true }]);
+    assert.ok(await tasks.successorHolds(id, "n.plan = task_next(n.rule, n.zone, now())"));
     await client.query(`DELETE FROM task WHERE parent = ${id}`);
   });
 }
@@ -230,7 +199,7 @@ test("STOP by the user: no further try and no next run, and tasks that wait for 
   const anyway = await tasks.add("SELECT 3", { after: `{${id}}`, upon: "end" });
   const instead = await tasks.add("SELECT 4", { after: `{${id}}`, upon: "fail" });
   await tasks.sleeping(id);
-  await client.query(`UPDATE task SET state = 'STOP' WHERE id = ${id}`);
+  await tasks.set(id, "state = 'STOP'");
   const rows = await tasks.ended(then, anyway, instead);
   assert.deepEqual(statesOf(rows), ["GONE", "DONE", "DONE"]);
   assert.equal(rows[0]?.error, `ERROR:  task ${id}, which it waits for, is STOP`);

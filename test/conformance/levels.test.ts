@@ -12,6 +12,7 @@ import { test } from "../support/limitedTest.js";
 import { RestartableServer } from "../support/restartableServer.js";
 import { ensureTaskTable, makeEntry, silentLog } from "../support/taskTables.js";
 import { connectTo, withConnectionTo } from "../support/connectTo.js";
+import { insertTask, valueOf } from "../support/tasks.js";
 
 const server = await RestartableServer.started();
 const target: ConnectionTarget = {
@@ -31,23 +32,18 @@ await admin.query("CREATE ROLE worker LOGIN; GRANT CREATE ON SCHEMA public TO wo
 type Values = readonly [string | number | boolean, string, string, string, string];
 
 const numbers: Values = [101, "102", "103", "104", "105"];
-const intervals: Values = ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"];
-const bools: Values = [true, "false", "true", "false", "true"];
 const characters: Values = ["a", "b", "c", "d", "e"];
-
-const sqlstates: Values = ["40", "40,55P03", "!42", "22", "!0A"];
-
 const zones: Values = ["Europe/Berlin", "Asia/Tokyo", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe"];
 
 const valuesOfType: Partial<Record<(typeof parameters)[number]["type"], Values>> = {
-  bool: bools,
+  bool: [true, "false", "true", "false", "true"],
   int: numbers,
   size: numbers,
-  interval: intervals,
+  interval: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"],
   char: characters,
   text: characters,
   name: characters,
-  sqlstates,
+  sqlstates: ["40", "40,55P03", "!42", "22", "!0A"],
 };
 
 const valuesOf = ({ name, type }: (typeof parameters)[number]): Values | undefined =>
@@ -83,42 +79,29 @@ async function effective(name: ParameterName, file: string | number | boolean): 
     const made = await withConnectionTo(role, (client) => readControlSettings(client, entry.parameters, refuse));
     return String(new Map(Object.entries(made)).get(name) ?? file);
   }
+  if (name === "pg_task.sqlstate") return (await settingsOf(entry)).sqlstates.join();
   const setting = managers[name];
-  if (name === "pg_task.zone") return await effectiveZone(String(file));
-  if (name === "pg_task.sqlstate") return await effectiveSqlstates(entry);
-  if (setting === undefined) {
-    await ensureTaskTable(role, { parameters: { [name]: file } });
-    return await withConnectionTo(role, async (client) => {
-      const { rows } = await client.query<{ value: string }>(
-        `INSERT INTO task (input) VALUES ('') RETURNING ${identifier(short)}::text AS value`,
-      );
-      return rows[0]?.value ?? "";
-    });
+  if (setting !== undefined) {
+    const [field, factor] = setting;
+    const value = (await settingsOf(entry))[field] / factor;
+    return name === "pg_task.reset" || name === "pg_task.ceiling" ? `00:00:0${value}` : String(value);
   }
-  const [field, factor] = setting;
-  const manager = await connectManager(entry);
-  const value = (await readSettings(manager, entry, silentLog))[field] / factor;
-  await manager.end();
-  return name === "pg_task.reset" || name === "pg_task.ceiling" ? `00:00:0${value}` : String(value);
-}
-
-/** Returns the list of SQLSTATEs that a manager of the entry uses. */
-async function effectiveSqlstates(entry: Entry): Promise<string> {
-  const manager = await connectManager(entry);
-  const { sqlstates: list } = await readSettings(manager, entry, silentLog);
-  await manager.end();
-  return list.join();
-}
-
-/** Returns the zone that a new rule gets. */
-async function effectiveZone(file: string): Promise<string> {
-  await ensureTaskTable(role, { parameters: { "pg_task.zone": file } });
+  await ensureTaskTable(role, { parameters: { [name]: file } });
+  const schedule = name === "pg_task.zone" ? { rule: "0 0 1 1 *", repeat: "0" } : {};
   return await withConnectionTo(role, async (client) => {
-    const { rows } = await client.query<{ zone: string }>(
-      "INSERT INTO task (input, rule, repeat) VALUES ('', '0 0 1 1 *', '0') RETURNING zone",
-    );
-    return rows[0]?.zone ?? "";
+    const id = await insertTask(client, "", schedule);
+    return await valueOf(client, `SELECT ${identifier(short)}::text FROM task WHERE id = $1`, [id]);
   });
+}
+
+/** Returns the settings of a manager of the entry. */
+async function settingsOf(entry: Entry): Promise<ManagerSettings> {
+  const manager = await connectManager(entry);
+  try {
+    return await readSettings(manager, entry, silentLog);
+  } finally {
+    await manager.end();
+  }
 }
 
 const quoted = (name: string): string => name.split(".").map(identifier).join(".");

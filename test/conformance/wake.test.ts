@@ -1,5 +1,5 @@
 import { test } from "node:test";
-import { eventually } from "../support/tasks.js";
+import { valueOf, eventually } from "../support/tasks.js";
 import { serve } from "../support/serve.js";
 
 const { database, client, tasks } = await serve({ "pg_task.sleep": 20, "pg_task.idle": 1 });
@@ -45,10 +45,10 @@ const changes: readonly (readonly [what: string, change: () => Promise<string[]>
     "an insert in a transaction that is open while it sleeps",
     async () => {
       await first.query("BEGIN");
-      const { rows } = await first.query<{ id: string }>(insert);
+      const id = await valueOf<string>(first, insert);
       await deepAsleep();
       await first.query("COMMIT");
-      return rows.map(({ id }) => id);
+      return [id];
     },
   ],
   [
@@ -57,11 +57,11 @@ const changes: readonly (readonly [what: string, change: () => Promise<string[]>
       await second.query("BEGIN");
       await second.query(insert);
       await first.query(`BEGIN; SAVEPOINT a; ${insert}; ROLLBACK TO a`);
-      const { rows } = await first.query<{ id: string }>(insert);
+      const id = await valueOf<string>(first, insert);
       await second.query("ROLLBACK");
       await deepAsleep();
       await first.query("COMMIT");
-      return rows.map(({ id }) => id);
+      return [id];
     },
   ],
   [

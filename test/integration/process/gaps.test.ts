@@ -3,7 +3,7 @@ import { connectTo } from "../../support/connectTo.js";
 import { test } from "../../support/limitedTest.js";
 import { processesOfFile, type ProcessOptions, type TestProcess } from "../../support/process.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { waitForRow } from "../../support/tasks.js";
+import { rowsOf, waitForRow } from "../../support/tasks.js";
 
 const startProcess = await processesOfFile();
 const server = await RestartableServer.started();
@@ -47,7 +47,8 @@ for (const [what, happen] of Object.entries(events)) {
     await waitForRow(client, "SELECT FROM started HAVING count(*) = 1");
     await happen(program);
     await waitForRow(client, `SELECT FROM task WHERE "group" = $1 AND state = 'DONE' HAVING count(*) = 3`, [what]);
-    const { rows } = await client.query<{ ms: number }>(
+    const rows = await rowsOf<{ ms: number }>(
+      client,
       "SELECT (extract(epoch FROM at - lag(at) OVER (ORDER BY at)) * 1000)::float8 AS ms FROM started ORDER BY at OFFSET 1",
     );
     assert.ok(rows.length >= 2);

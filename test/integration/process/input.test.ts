@@ -18,7 +18,10 @@ function assertOneLine(stderr: string, says: RegExp): void {
   assert.doesNotMatch(stderr, /\n\s+at |node:|\.js:/, "no stack trace");
 }
 
-/** What pg-task refuses: its configuration, its arguments and environment, and what it says. */
+/**
+ * What pg-task refuses, and what it says. Other mistakes in the file are reported in the same way, and their messages are
+ * tested in unit/shared/config/loadConfiguration.
+ */
 const refusals: readonly (readonly [
   what: string,
   says: RegExp,
@@ -32,25 +35,10 @@ const refusals: readonly (readonly [
     { "pg_task.slep": 5 },
   ],
   [
-    "a value of the wrong type, and names what is expected and what was given",
-    /pg_task\.json\[0\]\.sleep: expected .*, got "often"/,
-    { "pg_task.json": [{ data: "postgres", sleep: "often" }] },
-  ],
-  [
-    "a file that is not JSON, with line and column",
-    /pg_task\.json:3:12: not JSON/,
-    '[\n  {"data": "a"},\n  {"data": b}\n]\n',
-  ],
-  [
     "a missing file",
     /nowhere\.json: cannot read the configuration file: no such file/,
     {},
     ["start", "--config", "nowhere.json"],
-  ],
-  [
-    "an invalid URL without showing its password",
-    /^(?!.*cret).*url: expected a URL like/,
-    { url: "postgres://user:se/cret@host/db" },
   ],
   [
     "--embedded together with a url in the file",

@@ -2,7 +2,15 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
 import { processesOfFile, type TestProcess } from "../../support/process.js";
-import { only, recordEffect as effect, Tasks, type NewTask, waitForRow, waitForRun } from "../../support/tasks.js";
+import {
+  valueOf,
+  rowsOf,
+  recordEffect as effect,
+  Tasks,
+  type NewTask,
+  waitForRow,
+  waitForRun,
+} from "../../support/tasks.js";
 import { TcpProxy } from "../../support/tcpProxy.js";
 
 const startProcess = await processesOfFile();
@@ -110,8 +118,7 @@ test("when the session dies while a query of a rule runs, the query runs again",
 
 test("when the manager's connection dies while a query of a rule runs, its answer is written later", async () => {
   const computing = await startRule();
-  const { rows } = await client.query<{ pid: number }>(`SELECT pid FROM pg_stat_activity WHERE ${ofManager}`);
-  await terminate(only(rows).pid);
+  await terminate(await tasks.value(`SELECT pid FROM pg_stat_activity WHERE ${ofManager}`));
   await open();
   await assertPlanned(computing);
 });
@@ -130,12 +137,11 @@ for (const signal of ["SIGTERM", "SIGKILL"] as const) {
 }
 
 async function assertOnce(...ids: readonly string[]): Promise<void> {
-  const { rows } = await client.query("SELECT task FROM effect WHERE task = ANY ($1) ORDER BY task", [ids]);
   assert.deepEqual(
-    rows,
+    await rowsOf(client, "SELECT task FROM effect WHERE task = ANY ($1) ORDER BY task", [ids]),
     ids.map((task) => ({ task })),
   );
-  assert.deepEqual((await client.query("SELECT FROM task_after")).rowCount, 0);
+  assert.deepEqual(await tasks.rows("SELECT FROM task_after"), []);
 }
 
 /** A task that is due, and whose rule's next time does not come during the tests. */
@@ -145,12 +151,8 @@ const successors = "BEFORE INSERT ON task FOR EACH ROW WHEN (NEW.parent IS NOT N
 /** Waits until the task is DONE. Asserts that it has one effect, and one successor, which carries the schedule. */
 async function assertGoesOn(id: string): Promise<void> {
   await done(id);
-  const { rows } = await client.query(
-    `SELECT t.crash, t.rule, n.state::text AS state, n.rule AS next, n.plan > now() AS later
-     FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = $1`,
-    [id],
-  );
-  assert.deepEqual(rows, [{ crash: 0, rule: null, state: "PLAN", next: yearly.rule, later: true }]);
+  const planned = `n.state = 'PLAN' AND n.rule = '${yearly.rule}' AND n.plan > now()`;
+  assert.ok(await tasks.successorHolds(id, `t.crash = 0 AND t.rule IS NULL AND ${planned}`));
   await assertOnce(id);
 }
 
@@ -162,15 +164,14 @@ async function insertPair(): Promise<readonly [string, string]> {
   return [first, second];
 }
 
-const makeDue = (id: string): Promise<unknown> => client.query(`UPDATE task SET plan = now() WHERE id = ${id}`);
+const makeDue = (id: string): Promise<void> => tasks.set(id, "plan = now()");
 
 for (const [what, end] of Object.entries(endings)) {
   test(`when the ${what} dies between the claim and the planning of the next run, the task keeps its schedule`, async () => {
     await close(successors);
     const id = await tasks.add(effect, yearly);
     await end(await managerAtGate());
-    const { rows } = await client.query("SELECT rule FROM task WHERE id = $1 OR parent = $1", [id]);
-    assert.deepEqual(rows, [{ rule: yearly.rule }]);
+    assert.equal(await valueOf(client, "SELECT rule FROM task WHERE id = $1 OR parent = $1", [id]), yearly.rule);
     await open("task");
     await assertGoesOn(id);
   });

@@ -4,7 +4,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { connectTo } from "../../support/connectTo.js";
 import { createDatabase } from "../../support/database.js";
 import { Pm2 } from "../../support/pm2.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
+import { rowsOf, insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 import { occupyPort, token } from "../../support/web.js";
 
 const database = await createDatabase();
@@ -106,8 +106,7 @@ it("finishes a long task during a reload while the new leader runs others", limi
   assert.deepEqual([row.pid, row.crash], [started.pid, 0]);
   await waitForState(client, next, "DONE");
   await reload;
-  const { rows } = await client.query("SELECT FROM effect WHERE id = -1");
-  assert.equal(rows.length, 1);
+  assert.equal((await rowsOf(client, "SELECT FROM effect WHERE id = -1")).length, 1);
   assert.equal((await linesOf(leader)).at(-1), "stopped");
   await leaderHasPage();
 });

@@ -3,12 +3,12 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { join } from "node:path";
-import { it } from "node:test";
+import { beforeEach, it } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { PgTask } from "../../support/pgTask.js";
+import { PgTask, startPgTask } from "../../support/pgTask.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
+import { rowsOf, valueOf, only, insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 import { projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 import { listen } from "../../support/listen.js";
@@ -26,17 +26,11 @@ async function startTask(key: number): Promise<{ id: string; next: string }> {
 
 const unlock = (key: number) => client.query("SELECT pg_advisory_unlock($1)", [key]);
 
-async function startReady(graceMs: number): Promise<TestProcess> {
-  const program = await startProcess({ config: { url: database.url, "pg_conf.grace": graceMs }, until: "ready" });
-  return program;
-}
+const startReady = (graceMs: number): Promise<TestProcess> =>
+  startProcess({ config: { url: database.url, "pg_conf.grace": graceMs }, until: "ready" });
 
 /** Starts a pg-task in the test's process, for what does not depend on who asks it to stop. */
-async function startHere(graceMs: number): Promise<PgTask> {
-  const pgTask = new PgTask();
-  await pgTask.start({ url: database.url, "pg_conf.grace": graceMs });
-  return pgTask;
-}
+const startHere = (graceMs: number): Promise<PgTask> => startPgTask({ url: database.url, "pg_conf.grace": graceMs });
 
 const untouched = {
   state: "PLAN",
@@ -50,13 +44,12 @@ const untouched = {
   error: null,
 };
 
-async function row(id: string): Promise<unknown> {
-  const { rows } = await client.query(
-    "SELECT state::text, take, owner, start, stop, pid, crash, output, error FROM task WHERE id = $1",
-    [id],
+const row = async (id: string): Promise<unknown> =>
+  only(
+    await rowsOf(client, `SELECT state::text, ${Object.keys(untouched).slice(1).join()} FROM task WHERE id = ${id}`),
   );
-  return rows[0];
-}
+
+beforeEach(() => client.query("DELETE FROM task"));
 
 it("does not report a connection attempt that the stop has ended", async () => {
   // This server never answers, so the manager is connecting until the end.
@@ -87,7 +80,6 @@ for (const [index, signal] of (["SIGTERM", "SIGINT"] as const).entries()) {
     await program.stopped();
     await waitForState(client, id, "DONE");
     assert.deepEqual(await row(next), untouched);
-    await client.query("DELETE FROM task");
   });
 }
 
@@ -98,7 +90,6 @@ it("releases tasks that still run when the grace period ends, leaving no trace i
   assert.deepEqual(await row(id), untouched);
   assert.deepEqual(await row(next), untouched);
   await unlock(3);
-  await client.query("DELETE FROM task");
 });
 
 it("ignores a second signal within a second, and stops at once on a later one", async () => {
@@ -116,7 +107,6 @@ it("ignores a second signal within a second, and stops at once on a later one", 
   assert.equal(program.linesMatching(/at once/).length, 1);
   assert.deepEqual(await row(id), untouched);
   await unlock(4);
-  await client.query("DELETE FROM task");
 });
 
 it("leaves no task claimed when it stops while tasks are inserted", async () => {
@@ -129,7 +119,6 @@ it("leaves no task claimed when it stops while tasks are inserted", async () => 
     "SELECT DISTINCT state::text FROM task WHERE state NOT IN ('PLAN', 'DONE') OR (state = 'PLAN' AND owner IS NOT NULL)",
   );
   assert.deepEqual(rows, []);
-  await client.query("DELETE FROM task");
 });
 
 /** Starts a stop while a claim is under way, and lets the claim end. Returns the id of the claimed task. */
@@ -157,11 +146,7 @@ async function stopDuringClaim(program: PgTask, input: string): Promise<string> 
 
 it("finishes the tasks of a claim that is under way when it stops", async () => {
   const id = await stopDuringClaim(await startHere(60_000), "SELECT 7");
-  assert.deepEqual(
-    await client.query("SELECT state::text, output FROM task WHERE id = $1", [id]).then(({ rows }) => rows),
-    [{ state: "DONE", output: "7" }],
-  );
-  await client.query("DELETE FROM task");
+  assert.equal(await valueOf(client, "SELECT output FROM task WHERE id = $1 AND state = 'DONE'", [id]), "7");
 });
 
 it("releases the tasks of a claim that is under way when it stops without a grace period", async () => {
@@ -169,16 +154,12 @@ it("releases the tasks of a claim that is under way when it stops without a grac
   const id = await stopDuringClaim(await startHere(0), "SELECT pg_advisory_lock(9)");
   assert.deepEqual(await row(id), untouched);
   await unlock(9);
-  await client.query("DELETE FROM task");
 });
 
 it("stops when only npm receives the signal", async () => {
   const root = projectPath();
   const data = join(await temporaryFolder(), "data");
-  const program = await startProcess({
-    command: ["npm", "start", "--", "--data", data],
-    cwd: root,
-  });
+  const program = await startProcess({ command: ["npm", "start", "--", "--data", data], cwd: root });
   const { pid } = await program.line("ready");
   assert.notEqual(pid, program.pid);
   await program.end();

@@ -8,17 +8,13 @@ import { createDatabase } from "../../support/database.js";
 import type { LogLine } from "../../support/logLines.js";
 import { startProcess } from "../../support/process.js";
 import type { RecordedSpan } from "../../support/recordSpans.js";
-import { Tasks, type TaskRow } from "../../support/tasks.js";
+import { only, Tasks, type TaskRow } from "../../support/tasks.js";
 import { projectPath, projectText } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const traceId = "0af7651916cd43dd8448eb211c80319c";
 const spanId = "b7ad6b7169203331";
-const data = JSON.stringify({
-  traceparent: `00-${traceId}-${spanId}-01`,
-  tracestate: "shop=1",
-  order: 7,
-});
+const data = JSON.stringify({ traceparent: `00-${traceId}-${spanId}-01`, tracestate: "shop=1", order: 7 });
 
 const database = await createDatabase();
 let spans: RecordedSpan[] = [];
@@ -33,30 +29,21 @@ const preloaded = (file: string): Record<string, string> => ({
 before(async () => {
   const file = join(await temporaryFolder(), "spans");
   const config = { url: database.url, "pg_task.sleep": 50 };
-  const traced = await startProcess({
-    config,
-    env: { ...preloaded("recordSpans.js"), SPANS_FILE: file },
-    until: "ready",
-  });
-  const user = await database.connect();
-  const tasks = await Tasks.create(user);
+  const env = { ...preloaded("recordSpans.js"), SPANS_FILE: file };
+  const traced = await startProcess({ config, env, until: "ready" });
+  const tasks = await Tasks.create(await database.connect());
   const good = await tasks.run("SELECT 1", { data });
-  const bad = await tasks.run("SELECT 1/0", {
-    group: "bad",
-    data: "no JSON, a traceparent neither",
-  });
+  const bad = await tasks.run("SELECT 1/0", { group: "bad", data: "no JSON, a traceparent neither" });
   const own = await tasks.run("UPDATE task SET data = NULL WHERE id = current_setting('pg_task.id')::bigint", { data });
-  const [slow] = await tasks.insert({ input: "SELECT pg_sleep(60)" });
-  await tasks.sleeping(slow ?? "");
-  await user.query("UPDATE task SET state = 'STOP' WHERE id = $1", [slow]);
-  const [stopped] = await tasks.until([slow ?? ""], ({ owner }) => owner === null);
-  const [hurt] = await tasks.insert({ input: "SELECT pg_sleep(60)", data });
-  const { pid } = await tasks.sleeping(hurt ?? "");
-  await user.query("UPDATE task SET input = 'SELECT 2' WHERE id = $1", [hurt]);
-  await user.query("SELECT pg_terminate_backend($1)", [pid]);
-  const [lost] = await tasks.ended(hurt ?? "");
-  assert.ok(stopped !== undefined && lost !== undefined);
-  rows = { good, bad, stopped, own, lost };
+  const slow = await tasks.add("SELECT pg_sleep(60)");
+  await tasks.sleeping(slow);
+  await tasks.set(slow, "state = 'STOP'");
+  const stopped = await tasks.released(slow);
+  const hurt = await tasks.add("SELECT pg_sleep(60)", { data });
+  const { pid } = await tasks.sleeping(hurt);
+  await tasks.set(hurt, "input = 'SELECT 2'");
+  await tasks.value("SELECT pg_terminate_backend($1)", [pid]);
+  rows = { good, bad, stopped, own, lost: await tasks.end(hurt) };
   assert.equal(existsSync(file), false, "it sends when it is told to");
   await traced.stop();
   spans = readFileSync(file, "utf8")
@@ -79,12 +66,7 @@ before(async () => {
 const runs = (of: TaskRow): RecordedSpan[] =>
   spans.filter(({ name, attributes }) => name === "run" && attributes["pg_task.id"] === of.id);
 
-function run(of: TaskRow): RecordedSpan {
-  const [found, ...more] = runs(of);
-  assert.ok(found !== undefined, `a run of ${of.id}`);
-  assert.equal(more.length, 0);
-  return found;
-}
+const run = (of: TaskRow): RecordedSpan => only(runs(of));
 
 /** Converts an ISO 8601 time with microseconds to nanoseconds since 1970, as text. */
 const nanoseconds = (iso: string | null): string =>
@@ -123,33 +105,21 @@ test("the trace context in data is the parent, even if the task changes its data
 
 test("data without a trace context starts a new trace, and an error is the status", () => {
   const { parent, attributes, status } = run(rows.bad);
-  assert.deepEqual(
-    { parent, state: attributes["pg_task.state"], group: attributes["pg_task.group"], status },
-    {
-      parent: null,
-      state: "FAIL",
-      group: "bad",
-      status: { code: SpanStatusCode.ERROR, message: "ERROR:  division by zero" },
-    },
-  );
+  assert.deepEqual([parent, attributes["pg_task.state"], attributes["pg_task.group"]], [null, "FAIL", "bad"]);
+  assert.deepEqual(status, { code: SpanStatusCode.ERROR, message: "ERROR:  division by zero" });
 });
 
 test("the span of a stopped run has the state STOP", () => {
   const { attributes, status } = run(rows.stopped);
   assert.equal(attributes["pg_task.state"], "STOP");
-  assert.deepEqual(status, {
-    code: SpanStatusCode.ERROR,
-    message: "ERROR:  canceling statement due to user request",
-  });
+  const message = "ERROR:  canceling statement due to user request";
+  assert.deepEqual(status, { code: SpanStatusCode.ERROR, message });
 });
 
 test("the span of a run whose session was lost has no state, and the next run is another span of the same trace", () => {
   const [first, second, ...more] = runs(rows.lost);
   assert.equal(more.length, 0);
-  assert.deepEqual(first?.status, {
-    code: SpanStatusCode.ERROR,
-    message: "the session that ran it was lost",
-  });
+  assert.deepEqual(first?.status, { code: SpanStatusCode.ERROR, message: "the session that ran it was lost" });
   assert.equal("pg_task.state" in (first?.attributes ?? {}), false);
   assert.equal(second?.attributes["pg_task.state"], "DONE");
   assert.deepEqual([first?.traceId, second?.traceId], [traceId, traceId]);
@@ -187,10 +157,7 @@ test("no span contains SQL, output or data of a task", () => {
 
 test("docs/tracing.md lists all spans and attributes", () => {
   const docs = projectText("docs/tracing.md");
-  const documented = [...docs.matchAll(/^\| `(\w+\.[\w.]+)` +\| ([^|]+?) +\|/gm)].map(([, attribute, of]) => [
-    attribute,
-    of,
-  ]);
+  const documented = [...docs.matchAll(/^\| `(\w+\.[\w.]+)` +\| ([^|]+?) +\|/gm)].map((row) => row.slice(1));
   const emitted = new Map<unknown, Set<string>>();
   for (const { name, attributes } of spans) {
     for (const attribute of Object.keys(attributes)) {
