@@ -30,6 +30,7 @@ export function toDocument(content: unknown, file: string): ConfigDocument {
   };
 }
 
+// oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the schema implies T
 function check<T>(schema: z.ZodType, content: unknown, file: string): asserts content is T {
   const { error } = schema.safeParse(content);
   if (error) throw invalidConfiguration(file, describeIssues(error.issues, content));

@@ -41,7 +41,7 @@ describe("a lifecycle", () => {
 async function draining(graceMs: number) {
   const calls: Hook[] = [];
   const received: { drain?: AbortSignal; graceMs?: number } = {};
-  let endDrain = (_failure?: Error): void => {};
+  let endDrain!: (failure?: Error) => void;
   const drained = new Promise<void>((resolve, reject) => {
     endDrain = (failure) => (failure === undefined ? resolve() : reject(failure));
   });
