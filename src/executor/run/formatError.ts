@@ -29,7 +29,7 @@ export function formatError(error: ServerError, input: string): string {
     .join("\n");
 }
 
-export function formatOwnError(message: string, input: string, detail?: string): string {
+function formatOwnError(message: string, input: string, detail?: string): string {
   return formatError({ severity: "ERROR", code: "", message, ...omitUndefined({ detail }) }, input);
 }
 
