@@ -22,6 +22,13 @@ const statusSchema = z.object({
   tables: z.array(z.object({ sessionsRefused: z.object({ sqlState: z.string().nullable() }).nullable() })),
 });
 
+/** Waits until `/ready` answers with this status. */
+const readyAs = (web: Web, status: number) =>
+  poll(
+    () => web.requestWithoutToken("/ready"),
+    (answer) => answer.status === status,
+  );
+
 test("a table whose sessions are refused is not served, and /ready, /health and the metrics say so", async () => {
   await server.createOwner("changed");
   const content = {
@@ -38,12 +45,7 @@ test("a table whose sessions are refused is not served, and /ready, /health and 
   const client = await server.connect("changed");
   await client.query("INSERT INTO task (input) VALUES ('SELECT 1')");
   await program.line("cannot open a session, tasks wait");
-  const readyAs = (status: number) =>
-    poll(
-      () => web.requestWithoutToken("/ready"),
-      (answer) => answer.status === status,
-    );
-  const ready = await readyAs(503);
+  const ready = await readyAs(web, 503);
   assert.deepEqual([ready.status, ready.text], [503, "not ready: the server refuses the sessions of the tables\n"]);
   const { managers } = healthSchema.parse(JSON.parse((await web.request("/health")).text));
   assert.equal(managers[0]?.manager?.state, "working");
@@ -55,7 +57,7 @@ test("a table whose sessions are refused is not served, and /ready, /health and 
 
   await replaceConfig(folder, { ...content, ...server.config({ data: "changed", password: "second password" }) });
   await waitForRow(client, "SELECT FROM task WHERE state = 'DONE'", []);
-  await readyAs(200);
+  await readyAs(web, 200);
   await program.stop();
 });
 
@@ -134,11 +136,7 @@ test("a changed password shows at a reload and in deep sleep, although no task i
   const { program, folder } = await startWithFile(content, env);
   const web = await Web.connect(program);
   await program.line("ready");
-  const untilReady = (status: number) =>
-    poll(
-      () => web.requestWithoutToken("/ready"),
-      (answer) => answer.status === status,
-    );
+  const untilReady = (status: number) => readyAs(web, status);
   await untilReady(200);
 
   await setIdlePassword("second password");
@@ -258,12 +256,7 @@ test("a corrected password file is used at the next attempt to connect, without 
   await admin.query(endManager);
   await program.line("serving table", 2);
   await client.query("INSERT INTO task (input, remote) VALUES ('SELECT session_user', 'dbname=postgres')");
-  const { output } = await waitForRow<{ output: string }>(
-    client,
-    "SELECT output FROM task WHERE remote IS NOT NULL AND state = 'DONE'",
-    [],
-  );
-  assert.equal(output, "filed");
+  await waitForRow(client, "SELECT FROM task WHERE remote IS NOT NULL AND state = 'DONE' AND output = 'filed'");
 
   // The reason why the file is not used is named.
   await chmod(file, 0o644);

@@ -3,11 +3,10 @@ import { beforeEach, it } from "node:test";
 import { createDatabase } from "../../support/database.js";
 import { replaceConfig } from "../../support/configFile.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
+import { recordEffect as effect, insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 
 const database = await createDatabase();
 const client = await database.connect();
-const effect = "INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)";
 await client.query("CREATE TABLE effect (task bigint)");
 
 beforeEach(() => client.query("DELETE FROM task"));

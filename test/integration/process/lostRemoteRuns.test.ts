@@ -5,7 +5,7 @@ import { test } from "../../support/limitedTest.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { passwordOption, startRemoteDriver } from "../../support/remoteDriver.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { waitForRow, waitForState } from "../../support/tasks.js";
+import { insertTask, valueOf, waitForRow, waitForState } from "../../support/tasks.js";
 
 const { remoteString, server } = await startRemoteDriver();
 
@@ -20,21 +20,17 @@ await server.admin.query("CREATE TABLE effect (what text)");
 const lasting = (what: string): string =>
   `SET client_connection_check_interval = 0; INSERT INTO effect VALUES ('${what}'); SELECT pg_advisory_xact_lock_shared(7)`;
 
-async function insert(input: string, remote: string, group = "group"): Promise<string> {
-  const { rows } = await client.query<{ id: string }>(
-    `INSERT INTO task (input, remote, "group") VALUES ($1, $2, $3) RETURNING id`,
-    [input, remote, group],
-  );
-  return rows[0]?.id ?? "";
-}
+const insert = (input: string, remote: string, group = "group"): Promise<string> =>
+  insertTask(client, input, { remote, group });
 
 /** Returns the pids of the second server's backends that run the input of `lasting(what)`. */
 async function running(what: string): Promise<number[]> {
-  const { rows } = await server.admin.query<{ pid: number }>(
-    `SELECT pid FROM pg_stat_activity WHERE strpos(query, $1) > 0 AND state = 'active' AND pid <> pg_backend_pid()`,
+  return await valueOf(
+    server.admin,
+    `SELECT ARRAY(SELECT pid FROM pg_stat_activity
+       WHERE strpos(query, $1) > 0 AND state = 'active' AND pid <> pg_backend_pid())`,
     [`'${what}'`],
   );
-  return rows.map(({ pid }) => pid);
 }
 
 /** Kills a pg-task process while it runs a remote task, and starts its successor. */

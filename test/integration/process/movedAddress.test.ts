@@ -5,7 +5,14 @@ import { PgTask, startPgTask } from "../../support/pgTask.js";
 import { makeReplica, promote, waitForReplay } from "../../support/replica.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { TcpProxy } from "../../support/tcpProxy.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
+import {
+  recordEffect as effect,
+  valueOf,
+  insertTask,
+  waitForRow,
+  waitForRun,
+  waitForState,
+} from "../../support/tasks.js";
 import { token, Web } from "../../support/web.js";
 import { problemSchema } from "../../../src/web/api/model.js";
 import { taskListSchema } from "../../../src/web/api/taskSchemas.js";
@@ -15,7 +22,6 @@ const [a, b] = [await RestartableServer.create(), await RestartableServer.create
 await a.start();
 const proxy = await TcpProxy.start(a.port);
 const url = `postgresql://postgres@127.0.0.1:${proxy.port}/postgres`;
-const effect = "INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)";
 
 await program.start({ url });
 await withConnectionTo(a.url, (client) => client.query("CREATE TABLE effect (task bigint)"));
@@ -24,12 +30,7 @@ await b.start();
 await waitForReplay(a, b);
 
 it("reads from a standby, and refuses every change there", async () => {
-  const id = await withConnectionTo(a.url, async (client) => {
-    const { rows } = await client.query<{ id: string }>(
-      "INSERT INTO task (input, plan) VALUES ('SELECT 1', 'infinity') RETURNING id",
-    );
-    return rows[0]?.id ?? "";
-  });
+  const id = await withConnectionTo(a.url, (client) => insertTask(client, "SELECT 1", { plan: "infinity" }));
   await waitForReplay(a, b);
   const other = await startPgTask({
     url: a.url,
@@ -89,8 +90,7 @@ it("follows an address that moves to a standby, and waits there until it is the 
   await withConnectionTo(b.url, async (client) => {
     await waitForState(client, running, "DONE");
     await waitForState(client, await insertTask(client, effect), "DONE");
-    const { rows } = await client.query("SELECT count(*)::int AS effects FROM effect");
-    assert.deepEqual(rows, [{ effects: 2 }]);
+    assert.equal(await valueOf(client, "SELECT count(*)::int AS effects FROM effect"), 2);
   });
   assert.equal(program.lines.filter(({ reason }) => standby.test(String(reason))).length, 2);
 });
@@ -115,8 +115,7 @@ it("leaves a server that lives on, when its address leads to another one and a s
     await withConnectionTo(a.url, async (client) => {
       await waitForState(client, blocked, "DONE");
       await waitForState(client, await insertTask(client, effect), "DONE");
-      const { rows } = await client.query("SELECT count(*)::int AS effects FROM effect");
-      assert.deepEqual(rows, [{ effects: 4 }]);
+      assert.equal(await valueOf(client, "SELECT count(*)::int AS effects FROM effect"), 4);
     });
     // Nothing is claimed on the old server any more.
     await waitForRow(

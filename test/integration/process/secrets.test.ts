@@ -6,7 +6,7 @@ import { cli } from "../../support/cli.js";
 import { connectTo } from "../../support/connectTo.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
-import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { configFolder } from "../../support/configFile.js";
 import { secretRemotes } from "../../support/secretRemotes.js";
 import { insertTask, waitForRow, waitForState } from "../../support/tasks.js";
 
@@ -69,18 +69,8 @@ it("shows no secret in its log, its arguments, the server's activity or a task's
       seen.push(...rows.map(({ text }) => text));
     }
   })();
-  const remote = async (text: string, state: string): Promise<string> => {
-    const { rows } = await shop.query<{ id: string }>(
-      "INSERT INTO task (input, remote) VALUES ('SELECT 1', $1) RETURNING id",
-      [text],
-    );
-    const row = await waitForRow<{ error: string }>(
-      shop,
-      "SELECT error FROM task WHERE id = $1 AND state = $2::text::state",
-      [rows[0]?.id, state],
-    );
-    return row.error;
-  };
+  const remote = async (text: string, state: string): Promise<string | null> =>
+    (await waitForState(shop, await insertTask(shop, "SELECT 1", { remote: text }), state)).error;
   const at = `host=127.0.0.1 port=${server.port} dbname=shop`;
   await remote(`${at} user=keeper password=keeper-${secret}`, "DONE");
   const errors = [
@@ -159,8 +149,7 @@ for (const [what, wrong] of [
   ["a password of the wrong type", { ...config, "pg_task.json": [{ data: "shop", password: [`type-${secret}`] }] }],
 ] as const) {
   it(`shows no secret when it rejects ${what}`, async () => {
-    const cwd = await temporaryFolder();
-    await writeFile(join(cwd, "pg_task.json"), JSON.stringify(wrong));
+    const cwd = await configFolder(wrong);
     const { stdout, stderr } = await cli(["check"], { cwd, env });
     assertSilent({ output: { stdout, stderr }, cwd });
   });
@@ -215,18 +204,10 @@ it("lets an ordinary user's task read nothing of the host", async () => {
   await shop.query("CREATE TABLE environment (line text); GRANT ALL ON environment TO keeper");
   for (const [input, error] of refused) {
     const id = await insertTask(shop, input, { group: input });
-    const row = await waitForRow<{ error: string }>(shop, "SELECT error FROM task WHERE id = $1 AND state = 'FAIL'", [
-      id,
-    ]);
-    assert.match(row.error, error, input);
+    assert.match((await waitForState(shop, id, "FAIL")).error ?? "", error, input);
   }
-  const borrowed = await shop.query<{ id: string }>(
-    "INSERT INTO task (input, remote) VALUES ('SELECT 1', 'application_name=test') RETURNING id",
-  );
-  const row = await waitForRow<{ error: string }>(shop, "SELECT error FROM task WHERE id = $1 AND state = 'FAIL'", [
-    borrowed.rows[0]?.id,
-  ]);
-  assert.match(row.error, /password is required/);
+  const borrowed = await insertTask(shop, "SELECT 1", { remote: "application_name=test" });
+  assert.match((await waitForState(shop, borrowed, "FAIL")).error ?? "", /password is required/);
   const visible = await insertTask(
     shop,
     `SELECT (SELECT string_agg(concat(name, '=', setting), ' ') FROM pg_settings),

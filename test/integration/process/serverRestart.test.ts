@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
+import { EventEmitter, once } from "node:events";
 import { mock } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { Manager } from "../../../src/manager/manager.js";
-import type { Configuration, Entry } from "../../../src/shared/config/types.js";
+import type { Entry } from "../../../src/shared/config/types.js";
 import { defaultParameters } from "../../../src/shared/config/parameters.js";
 import { connectionLost } from "../../../src/shared/postgres/client.js";
 import { PgTaskError } from "../../../src/shared/errors.js";
@@ -14,27 +14,22 @@ import { ManagerRegistry } from "../../../src/supervisor/managerRegistry.js";
 import { ManagerThread } from "../../../src/supervisor/managerThread.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
-import { waitForRow } from "../../support/tasks.js";
+import { valueOf, waitForRow } from "../../support/tasks.js";
 import { makeEntry, silentLog as log } from "../../support/taskTables.js";
 
 const database = await createDatabase();
 
 /** Counts events. `reaches` waits for a count. */
-class Counter {
-  #count = 0;
-  #waiting: (() => void)[] = [];
+class Counter extends EventEmitter {
+  count = 0;
 
   add(): void {
-    this.#count += 1;
-    for (const check of this.#waiting.splice(0)) check();
-  }
-
-  get count(): number {
-    return this.#count;
+    this.count += 1;
+    this.emit("added");
   }
 
   async reaches(count: number): Promise<void> {
-    while (this.#count < count) await new Promise<void>((resolve) => void this.#waiting.push(resolve));
+    while (this.count < count) await once(this, "added");
   }
 }
 
@@ -66,6 +61,12 @@ test("a manager that waits for its server retries as soon as it is told to", asy
   });
 });
 
+const createRegistry = (entries: Entry[], ensure: (entry: Entry) => Promise<void>): ManagerRegistry =>
+  new ManagerRegistry(
+    { file: null, control: database.target, parameters: defaultParameters(), entries },
+    { rolesAndDatabases: { ensure }, board: new ClusterStatusBoard(), log, writeLine: () => {} },
+  );
+
 test("when a server accepts another entry, exactly the entries that wait for it retry", async () => {
   const { target } = database;
   const works = makeEntry(target, { table: "works", fixed: { table: "works" } });
@@ -82,15 +83,7 @@ test("when a server accepts another entry, exactly the entries that wait for it 
     else if (entry === lacks) throw new PgTaskError("SCHEMA_NOT_ALLOWED", "no");
     else throw new PgTaskError("CONNECTION_FAILED", "nobody is there");
   };
-  const parameters = defaultParameters();
-  const configuration: Configuration = { file: null, control: target, parameters, entries };
-  const board = new ClusterStatusBoard();
-  const registry = new ManagerRegistry(configuration, {
-    rolesAndDatabases: { ensure },
-    board,
-    log,
-    writeLine: () => {},
-  });
+  const registry = createRegistry(entries, ensure);
   await withoutTimers(async () => {
     const started = registry.start({ takesOver: false, afterFrozen: false });
     await Promise.all(entries.map((entry) => triesOf(entry).reaches(1)));
@@ -111,11 +104,7 @@ test("when a manager loses its connection, exactly the others on its server prob
   const own = (table: string, where = target): Entry => makeEntry(where, { table, fixed: { table } });
   // To pg-task, the same server under another name is another one.
   const entries = [own("lost"), own("same"), own("too"), own("other", { ...target, host: "localhost" })];
-  const parameters = defaultParameters();
-  const registry = new ManagerRegistry(
-    { file: null, control: target, parameters, entries },
-    { rolesAndDatabases: { ensure: async () => {} }, board: new ClusterStatusBoard(), log, writeLine: () => {} },
-  );
+  const registry = createRegistry(entries, async () => {});
   context.after(() => registry.stop(0));
   await registry.start({ takesOver: false, afterFrozen: false });
   const probe = context.mock.method(ManagerThread.prototype, "probe");
@@ -153,9 +142,8 @@ test("in deep sleep, a manager among many seldom probes its connection, but does
 test("the error for a terminated connection quotes the server", async () => {
   const [client, other] = [await database.connect(), await database.connect()];
   assert.equal(connectionLost(client, "our").message, "our connection ended");
-  const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
   const ended = new Promise<void>((resolve) => void client.once("end", resolve));
-  await other.query("SELECT pg_terminate_backend($1)", [rows[0].pid]);
+  await other.query("SELECT pg_terminate_backend($1)", [await valueOf(client, "SELECT pg_backend_pid()")]);
   await ended;
   const { code, message } = connectionLost(client, "our");
   assert.equal(code, "CONNECTION_LOST");

@@ -7,7 +7,7 @@ import { replaceConfig } from "../../support/configFile.js";
 import { doctor } from "../../support/doctor.js";
 import { PgTask } from "../../support/pgTask.js";
 import { processesOfFile, type ProcessOptions, type TestProcess } from "../../support/process.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
+import { recordEffect, valueOf, insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 import { occupyPort, token, Web } from "../../support/web.js";
 
 const startProcess = await processesOfFile();
@@ -79,11 +79,7 @@ it("takes over from a stopping leader while its tasks finish, and respects group
   const { leader, standby } = await startPair();
   await client.query("CREATE TABLE effect (task bigint)");
   await client.query("SELECT pg_advisory_lock(1)");
-  const running = await insertTask(
-    client,
-    "SELECT pg_advisory_lock_shared(1); INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)",
-    { group: "one" },
-  );
+  const running = await insertTask(client, `SELECT pg_advisory_lock_shared(1); ${recordEffect}`, { group: "one" });
   const { owner } = await waitForRun(client, running);
   leader.child.kill("SIGTERM");
   await leader.line(/^stopping/);
@@ -98,8 +94,7 @@ it("takes over from a stopping leader while its tasks finish, and respects group
   await client.query("SELECT pg_advisory_unlock(1)");
   assert.equal((await waitForState(client, running, "DONE")).crash, 0);
   await waitForState(client, next, "DONE");
-  const { rows } = await client.query("SELECT task FROM effect");
-  assert.deepEqual(rows, [{ task: running }]);
+  assert.equal(await valueOf(client, "SELECT task FROM effect"), running);
   assert.equal(standby.linesMatching("ready").length, 1);
   await takenOver(leader, standby);
 });
@@ -134,12 +129,8 @@ it("stops a draining leader's task, and writes results after the manager's conne
 async function startLockedTask(table: string, begin = "") {
   await client.query(`CREATE TABLE ${table} (task bigint)`);
   await client.query("SELECT pg_advisory_lock(1)");
-  const { rows } = await client.query<{ id: string }>(
-    `INSERT INTO task (input, atomic)
-     VALUES ('${begin} INSERT INTO ${table} VALUES (1); SELECT pg_advisory_lock_shared(1)', false)
-     RETURNING id`,
-  );
-  const id = rows[0]?.id ?? "";
+  const input = `${begin} INSERT INTO ${table} VALUES (1); SELECT pg_advisory_lock_shared(1)`;
+  const id = await insertTask(client, input, { atomic: false });
   const { pid } = await waitForRun(client, id);
   const holder = await database.connect();
   await holder.query("BEGIN");
@@ -220,15 +211,15 @@ it("releases tasks that a draining leader does not finish within its grace perio
   await standby.stop();
 });
 
+/** Finds the backend of the leader. Locks in other databases belong to other tests. */
+const leaderPid = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2
+  AND classid = ${lockClasses.supervisor} AND granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
+
 it("never runs two managers for a table after a lost control connection", async () => {
   const { leader, standby } = await startPair();
-  const { rows } = await client.query<{ pid: number }>(
-    // Locks in other databases belong to other tests.
-    `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid
-     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
-    [0x70677401],
-  );
-  await client.query("SELECT pg_terminate_backend($1)", [rows[0]?.pid]);
+  const { pid } = await waitForRow<{ pid: number }>(client, leaderPid);
+  await client.query("SELECT pg_terminate_backend($1)", [pid]);
   await leader.line("control connection lost");
   // One of the two processes has the lock now. If it is not the old leader, the old leader stops its managers.
   await Promise.race([leader.line("leadership regained"), leader.line("standby")]);
@@ -246,9 +237,6 @@ it("never runs two managers for a table after a lost control connection", async 
 
 it("logs ready once, however often it becomes leader", async () => {
   const { leader, standby } = await startPair();
-  const leaderPid = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2
-    AND classid = ${lockClasses.supervisor} AND granted
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
   /** Terminates the leader's connection, and waits until another connection has the lock. */
   const switchLeader = async (): Promise<void> => {
     const { pid } = await waitForRow<{ pid: number }>(client, leaderPid);
