@@ -6,14 +6,7 @@ const spanSeconds = 5;
 /** One hour. */
 const maxSpans = 720;
 
-interface Span {
-  started: number;
-  done: number;
-  failed: number;
-  gone: number;
-  running: number;
-  sessions: number;
-  due: number | null;
+interface Span extends Omit<HistoryPoint, "at" | "runP50" | "runP95" | "waitP50" | "waitP95"> {
   runs: Durations;
   waits: Durations;
 }

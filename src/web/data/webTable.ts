@@ -47,12 +47,7 @@ export class WebTable {
   readonly id: string;
   readonly key: string;
   readonly entry: Entry;
-  readonly names: {
-    readonly server: string;
-    readonly database: string;
-    readonly schema: string;
-    readonly table: string;
-  };
+  readonly names: Readonly<Record<"server" | "database" | "schema" | "table", string>>;
   readonly table: TaskTable;
   readonly pool: ConnectionPool;
   readonly changes: ChangeFeed;
@@ -67,12 +62,7 @@ export class WebTable {
     this.id = createHash("sha256").update(entry.key).digest("hex").slice(0, 8);
     this.key = entry.key;
     this.entry = entry;
-    this.names = {
-      server: serverNames(target),
-      database: target.database,
-      schema,
-      table,
-    };
+    this.names = { server: serverNames(target), database: target.database, schema, table };
     this.table = taskTable(schema, table);
     this.pool = new ConnectionPool(target, isControl);
     this.changes = new ChangeFeed(target, this.table);
@@ -112,11 +102,7 @@ export class WebTable {
   }
 
   #startRequest(startedAt: number): SummaryRequest {
-    const request: SummaryRequest = {
-      startedAt,
-      summary: this.#readSummary(),
-      endedAt: Infinity,
-    };
+    const request: SummaryRequest = { startedAt, summary: this.#readSummary(), endedAt: Infinity };
     const end = (): void => {
       request.endedAt = performance.now();
       // If the callers stopped waiting before the summary arrived, a change is reported, so that open pages request the
@@ -136,15 +122,7 @@ export class WebTable {
       const paused = await readPauses(client, this.table);
       const owed = await countOwed(client, this.table);
       this.history.setDue(due.value);
-      return {
-        rows,
-        states,
-        due,
-        oldestDueMs,
-        ...latency,
-        owed,
-        paused,
-      };
+      return { rows, states, due, oldestDueMs, ...latency, owed, paused };
     });
   }
 }

@@ -1,13 +1,13 @@
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
-import type { ClusterView, ManagerView } from "../../shared/clusterStatus.js";
+import type { ManagerView } from "../../shared/clusterStatus.js";
 import { durationBounds, type Durations, type TaskCounts } from "../../shared/statistics.js";
 import { EventLoopDelay } from "./eventLoopDelay.js";
 import { countConnectionsByRole, readNotificationQueue } from "../../tasks/queries/clusterProcesses.js";
 import type { Client } from "../../shared/postgres/client.js";
 import type { TableSummary } from "../api/schemas.js";
+import type { ApiContext } from "../api/route.js";
 import { servesTable } from "../api/status.js";
 import type { WebTable } from "../data/webTable.js";
-import type { WebTables } from "../data/webTables.js";
 import { waitAtMost } from "../data/timeLimit.js";
 
 /** For each value that is read from a server. */
@@ -120,12 +120,8 @@ function mapValues<K extends string, V, T>(object: Readonly<Record<K, V>>, conve
   return Object.fromEntries(Object.entries<V>(object).map(([key, value]) => [key, convert(value)])) as Record<K, T>;
 }
 
-interface Measured {
-  readonly cluster: ClusterView;
-  readonly tables: WebTables;
-  readonly maxSessions: () => number;
+interface Measured extends Pick<ApiContext, "cluster" | "tables" | "maxSessions" | "version"> {
   readonly reserve: () => number;
-  readonly version: string;
 }
 
 export class Metrics {

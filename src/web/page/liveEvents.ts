@@ -79,7 +79,7 @@ function subscribeToEvents(handle: EventHandler, ending: AbortSignal): void {
     return;
   }
   const channel = new BroadcastChannel(channelName);
-  const silence = new Timer(silenceMs, () => handle(disconnected));
+  const silence = silenceTimer(() => handle(disconnected));
   const broadcast = (message: TabMessage): void => channel.postMessage(message);
   let isLeading = false;
   let state = disconnected;
@@ -116,7 +116,7 @@ function subscribeToEvents(handle: EventHandler, ending: AbortSignal): void {
 async function keepStream(handle: EventHandler, ending: AbortSignal): Promise<void> {
   while (!ending.aborted) {
     const lost = new AbortController();
-    const silence = new Timer(silenceMs, () => lost.abort());
+    const silence = silenceTimer(() => lost.abort());
     try {
       silence.restart();
       const { body } = await request("/events", { signal: AbortSignal.any([ending, lost.signal]) });
@@ -166,22 +166,13 @@ function applyMessage(message: string, live: Set<string>, handle: EventHandler):
   }
 }
 
-class Timer {
-  readonly #ms: number;
-  readonly #onTimeout: () => void;
-  #timer: number | undefined;
-
-  constructor(ms: number, onTimeout: () => void) {
-    this.#ms = ms;
-    this.#onTimeout = onTimeout;
-  }
-
-  restart(): void {
-    this.stop();
-    this.#timer = window.setTimeout(this.#onTimeout, this.#ms);
-  }
-
-  stop(): void {
-    window.clearTimeout(this.#timer);
-  }
+/** Calls `onSilence` when the timer has not been restarted for `silenceMs`. */
+function silenceTimer(onSilence: () => void) {
+  let timer: number | undefined;
+  const stop = (): void => window.clearTimeout(timer);
+  const restart = (): void => {
+    stop();
+    timer = window.setTimeout(onSilence, silenceMs);
+  };
+  return { stop, restart };
 }

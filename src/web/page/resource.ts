@@ -64,13 +64,7 @@ export function useResource<T>(
   return { value, problem, retries, at, busy, refresh: () => poller.current?.request(true) };
 }
 
-interface Answer<T> {
-  readonly path: string;
-  readonly value: T | null;
-  readonly problem: string | null;
-  readonly retries: boolean;
-  readonly at: number;
-}
+type Answer<T> = Omit<Resource<T>, "busy" | "refresh"> & { readonly path: string };
 
 /** In ms. */
 const retryMs = 5_000;

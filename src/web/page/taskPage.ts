@@ -115,17 +115,8 @@ function relative(id: string, task: TaskSummary, kind: "parent" | "child", depth
   </li>`;
 }
 
-function LongText({
-  title,
-  text,
-  failed = false,
-  sql = false,
-}: {
-  title: string;
-  text: FullTask["output"];
-  failed?: boolean;
-  sql?: boolean;
-}): VNode | null {
+function LongText(props: { title: string; text: FullTask["output"]; failed?: boolean; sql?: boolean }): VNode | null {
+  const { title, text, failed = false, sql = false } = props;
   if (text === null) return null;
   const copy = (): void => void navigator.clipboard.writeText(text.text);
   const isCut = new TextEncoder().encode(text.text).length < text.bytes;

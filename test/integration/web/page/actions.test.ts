@@ -4,7 +4,7 @@ import type { Page } from "playwright-core";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
 import { colorSchemes, openPage, shoot } from "../../../support/page.js";
-import { waitForRow, waitForRun, waitForState } from "../../../support/tasks.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../../support/tasks.js";
 
 const { database, client, web, table } = await startWeb();
 const row = (id: string): string => `tr[data-id="${id}"]`;
@@ -13,29 +13,15 @@ const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile:
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY; DELETE FROM task_pause"));
 
-/** Inserts tasks with the same columns, and returns their ids. */
-async function insert(columns: Readonly<Record<string, unknown>>, count = 1): Promise<string[]> {
-  const names = Object.keys(columns);
+/** Inserts tasks that have ended. */
+async function insertEnded(state: string, count: number, group = "group"): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>(
-    `INSERT INTO task (${names.map((name) => `"${name}"`).join(", ")})
-     SELECT ${names.map((_, index) => `$${index + 1}`).join(", ")} FROM generate_series(1, ${count}) RETURNING id`,
-    Object.values(columns),
+    `INSERT INTO task (input, "group", state, start, stop, output)
+     SELECT 'SELECT 1', $1, $2, '2026-01-01', '2026-01-01', '1' FROM generate_series(1, $3::integer) RETURNING id`,
+    [group, state, count],
   );
   return rows.map(({ id }) => id);
 }
-
-async function insertOne(columns: Readonly<Record<string, unknown>>): Promise<string> {
-  const [id = ""] = await insert(columns);
-  return id;
-}
-
-const finished = (state: string): Readonly<Record<string, unknown>> => ({
-  input: "SELECT 1",
-  state,
-  start: "2026-01-01",
-  stop: "2026-01-01",
-  output: "1",
-});
 
 async function select(page: Page, ids: readonly string[]): Promise<void> {
   for (const id of ids) await page.getByLabel(`Select task ${id}`, { exact: true }).check();
@@ -58,10 +44,10 @@ const dialog = (page: Page, name: string) => page.getByRole("dialog").getByRole(
 describe("actions on the page", { skip: noBrowserReason }, () => {
   for (const colorScheme of colorSchemes) {
     it(`changes many tasks at once, and shows what came of each, ${colorScheme}`, async () => {
-      const [first = "", second = ""] = await insert(finished("FAIL"), 2);
-      const later = await insertOne({ input: "SELECT 2", plan: "2999-01-01" });
-      const held = await insertOne({ input: "SELECT 3", after: [later] });
-      const running = await insertOne({ input: "SELECT pg_sleep(3600)", group: "long" });
+      const [first = "", second = ""] = await insertEnded("FAIL", 2);
+      const later = await insertTask(client, "SELECT 2", { plan: "2999-01-01" });
+      const held = await insertTask(client, "SELECT 3", { after: [later] });
+      const running = await insertTask(client, "SELECT pg_sleep(3600)", { group: "long" });
       await waitForRun(client, running);
       const page = await openPage(web, `/tables/${table}/tasks`, { colorScheme });
       await select(page, [first, second, later, held, running]);
@@ -108,8 +94,8 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
   }
 
   it("selects all tasks that match the filter, up to 500, and says if there are more", async () => {
-    const failed = await insert({ ...finished("FAIL"), group: "mail" }, 230);
-    await insert({ ...finished("FAIL"), group: "other" }, 3);
+    const failed = await insertEnded("FAIL", 230, "mail");
+    await insertEnded("FAIL", 3, "other");
     const page = await openPage(web, `/tables/${table}/tasks?group=mail`);
     const bar = page.getByRole("region", { name: "Selected tasks" });
     await page.getByLabel("Select all tasks on this page").check();
@@ -126,7 +112,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
     const { rows } = await client.query("SELECT id FROM task WHERE id = ANY ($1)", [failed]);
     assert.deepEqual(rows, []);
 
-    await insert({ ...finished("FAIL"), group: "mail" }, 600);
+    await insertEnded("FAIL", 600, "mail");
     await page.goto(`${web.url}/tables/${table}/tasks?state=FAIL`);
     await page.getByLabel("Select all tasks on this page").check();
     await bar.getByRole("button", { name: /^Select all that match/ }).click();
@@ -138,7 +124,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
   });
 
   it("deletes one task in the list and on its page, and keeps the focus", async () => {
-    const [first = "", second = "", third = ""] = await insert(finished("DONE"), 3);
+    const [first = "", second = "", third = ""] = await insertEnded("DONE", 3);
     const page = await openPage(web, `/tables/${table}/tasks`);
     await page.locator(row(second)).getByRole("button", { name: "Delete" }).click();
     await dialog(page, "Delete it").click();
@@ -156,7 +142,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
   });
 
   it("confirms nothing by a double click", async () => {
-    const id = await insertOne({ input: "SELECT 1", plan: "2999-01-01" });
+    const id = await insertTask(client, "SELECT 1", { plan: "2999-01-01" });
     const page = await openPage(web, `/tables/${table}/tasks/${id}`);
     await page.getByRole("button", { name: "Delete" }).dblclick();
     // Both clicks of this double click hit the button that confirms.
@@ -170,7 +156,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
   });
 
   it("keeps the focus on the actions of a task whose state changes", async () => {
-    const id = await insertOne({ input: "SELECT 1", plan: "2999-01-01" });
+    const id = await insertTask(client, "SELECT 1", { plan: "2999-01-01" });
     const page = await openPage(web, `/tables/${table}/tasks/${id}`);
     await page.getByRole("button", { name: "Run now" }).focus();
     await page.keyboard.press("Enter");
@@ -186,7 +172,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
   });
 
   it("pauses and resumes the table and a group", async () => {
-    const id = await insertOne({ input: "SELECT 1", group: "mail", plan: "2999-01-01" });
+    const id = await insertTask(client, "SELECT 1", { group: "mail", plan: "2999-01-01" });
     const page = await openPage(web, `/tables/${table}`);
     await page.getByRole("button", { name: "Pause group mail", exact: true }).click();
     await dialog(page, "Pause it").click();
@@ -247,8 +233,8 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
   });
 
   it("offers the actions on a phone, without scrolling sideways", async () => {
-    const [first = ""] = await insert(finished("FAIL"), 4);
-    const later = await insertOne({ input: `SELECT '${"long ".repeat(50)}'`, plan: "2999-01-01", group: "mail" });
+    const [first = ""] = await insertEnded("FAIL", 4);
+    const later = await insertTask(client, `SELECT '${"long ".repeat(50)}'`, { plan: "2999-01-01", group: "mail" });
     const page = await openPage(web, `/tables/${table}/tasks?group=mail`, phone);
     await page.locator(row(later)).getByRole("button", { name: "Stop" }).waitFor();
     await page.goto(`${web.url}/tables/${table}/tasks`);
@@ -279,7 +265,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
   });
 
   it("tells why an action was refused", async () => {
-    const id = await insertOne({ input: "SELECT pg_sleep(3600)", group: "long" });
+    const id = await insertTask(client, "SELECT pg_sleep(3600)", { group: "long" });
     await waitForRun(client, id);
     const page = await openPage(web, `/tables/${table}/tasks/${id}`);
     await page.getByRole("button", { name: "Stop" }).click();
