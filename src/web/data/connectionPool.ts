@@ -47,18 +47,16 @@ interface Connector {
  * several servers nor recognizes a pooler.
  */
 class PooledClient extends EventEmitter {
-  readonly #open: Connector["open"];
-  readonly #close: Connector["close"];
+  readonly #connector: Connector;
   #opened: Client | null = null;
   /** The pool keeps no client without it. */
   readonly _queryable = true;
   wasUsed = false;
 
   /** Called by the pool with its own options. */
-  constructor({ open, close }: Connector) {
+  constructor(connector: Connector) {
     super();
-    this.#open = open;
-    this.#close = close;
+    this.#connector = connector;
     // The pool listens only while the client is idle. A request notices a loss itself.
     this.on("error", () => {});
   }
@@ -70,7 +68,7 @@ class PooledClient extends EventEmitter {
 
   async connect(done: (error?: unknown) => void): Promise<void> {
     try {
-      this.#opened = await this.#open();
+      this.#opened = await this.#connector.open();
     } catch (error) {
       return done(error);
     }
@@ -79,7 +77,7 @@ class PooledClient extends EventEmitter {
   }
 
   async end(done?: () => void): Promise<void> {
-    if (this.#opened !== null) await this.#close(this.#opened);
+    if (this.#opened !== null) await this.#connector.close(this.#opened);
     done?.();
   }
 }
