@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "../../../support/limitedTest.js";
 import { serve } from "../../../support/serve.js";
-import { eventually, only } from "../../../support/tasks.js";
+import { eventually } from "../../../support/tasks.js";
 
 // Locked rows are retried so rarely that only the rechecks and the waiting claim can be in time.
 const { database, client, tasks } = await serve({ "pg_task.sleep": 600_000, "pg_task.delete": false });
@@ -33,7 +33,7 @@ test("a task whose row other sessions update all the time starts while the updat
   assert.equal((await tasks.run("SELECT 2", { group: "other" })).state, "DONE");
   await tasks.until([id], ({ state }) => state !== "PLAN");
   await stop();
-  assert.equal(only(await tasks.ended(id)).state, "DONE");
+  assert.equal((await tasks.end(id)).state, "DONE");
 });
 
 test("a task whose row one long transaction holds is skipped, and starts after the transaction", async () => {
@@ -101,5 +101,5 @@ test("a claim gives up waiting for a contended row that a long transaction holds
   assert.equal((await tasks.row(id)).state, "PLAN");
   assert.equal((await client.query(waiting)).rows.length, 0);
   await end();
-  assert.equal(only(await tasks.ended(id)).state, "DONE");
+  assert.equal((await tasks.end(id)).state, "DONE");
 });

@@ -14,7 +14,7 @@ test("a pause also delays all tasks that became due together with the run, howev
      RETURNING id`,
   );
   const [first = "", ...others] = rows.map(({ id }) => id);
-  const run = only(await tasks.ended(first));
+  const run = await tasks.end(first);
   const later = await tasks.until(others, () => true);
   const wrong = later.filter((row) => !unstarted(row) || row.plan <= (run.stop ?? ""));
   assert.deepEqual(wrong.slice(0, 5), []);
@@ -33,7 +33,7 @@ test("a pause also delays a task whose row was locked, before the task can start
   await holder.query("BEGIN");
   await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [locked]);
   await gate.query("SELECT pg_advisory_unlock(1)");
-  const run = only(await tasks.ended(first));
+  const run = await tasks.end(first);
   const [paused] = await tasks.until([other], () => true);
   assert.ok((paused?.plan ?? "") > (run.stop ?? ""));
   await holder.query("COMMIT");
@@ -55,9 +55,9 @@ test("a task that a pause has delayed starts when the pause is over", async () =
   await holder.query("BEGIN");
   await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [locked]);
   await gate.query("SELECT pg_advisory_unlock(2)");
-  const run = only(await tasks.ended(first));
+  const run = await tasks.end(first);
   await holder.query("COMMIT");
-  const row = only(await tasks.ended(locked));
+  const row = await tasks.end(locked);
   const pausedMs = Date.parse(`${row.start}Z`) - Date.parse(`${run.stop}Z`);
   assert.ok(pausedMs >= 299, `${pausedMs} ms`);
 });

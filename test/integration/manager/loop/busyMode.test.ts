@@ -3,7 +3,7 @@ import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { eventually, only, Tasks } from "../../../support/tasks.js";
+import { statesOf, eventually, only, Tasks } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
@@ -58,10 +58,7 @@ test("in busy mode the manager polls, and still notices stopped, deleted and cha
   await observer.query("UPDATE task SET state = 'PLAN', plan = '2100-01-01' WHERE id = $1", [planned]);
   await observer.query("UPDATE task SET state = 'FAIL' WHERE id = $1", [failed]);
   const others = await tasks.until([planned, failed], ({ owner }) => owner === null);
-  assert.deepEqual(
-    others.map(({ state }) => state),
-    ["PLAN", "FAIL"],
-  );
+  assert.deepEqual(statesOf(others), ["PLAN", "FAIL"]);
   const [row] = await tasks.until([stopped], ({ owner }) => owner === null);
   assert.equal(row?.state, "STOP");
   await eventually(

@@ -94,7 +94,7 @@ test("the other ledger keeps its rows", async () => {
     "UPDATE task SET owner = '1 2001-01-01T00:00:00.000000', take = 'epoch'::timestamptz + '1 us' WHERE id = -7",
   );
   await pgTask.start(config);
-  assert.equal(only(await tasks.ended(id)).state, "DONE");
+  assert.equal((await tasks.end(id)).state, "DONE");
 });
 
 test("a dropped table is created again, and the log says that its tasks are gone", async () => {

@@ -35,13 +35,13 @@ test("a task that ends its own session is tried up to pg_task.crash times, then 
     { input: "SELECT pg_terminate_backend(pg_backend_pid())" },
     { input: "SELECT 'behind'" },
   );
-  const row = only(await tasks.ended(id));
+  const row = await tasks.end(id);
   assert.deepEqual([row.state, row.crash], ["FAIL", 2]);
   assert.match(row.error ?? "", /^ERROR: {2}.*session.* 2 times/);
   assert.equal(row.owner, null);
   const line = await pgTask.line("crash limit reached, task failed");
   assert.deepEqual([line["id"], line["crash"]], [id, 2]);
-  assert.equal(only(await tasks.ended(behind)).output, "behind");
+  assert.equal((await tasks.end(behind)).output, "behind");
 });
 
 test("a group is free again after one of its tasks took its sessions down", async () => {
@@ -64,7 +64,7 @@ test("a task whose session is terminated from outside is rolled back and runs ag
     (rows) => rows.length === 1,
   );
   await client.query("SELECT pg_terminate_backend($1)", [running.pid]);
-  const row = only(await tasks.ended(id));
+  const row = await tasks.end(id);
   assert.deepEqual([row.state, row.crash], ["DONE", 1]);
   assert.notEqual(row.pid, running.pid);
   const { rows } = await client.query("SELECT FROM effect");
@@ -104,7 +104,7 @@ test("a result that arrives while the manager has no connection is written later
   );
   await client.query("COMMIT");
   await gate.query("SELECT pg_advisory_unlock(2)");
-  const row = only(await tasks.ended(id));
+  const row = await tasks.end(id);
   assert.deepEqual([row.state, row.output, row.crash], ["DONE", "kept", 0]);
 });
 
@@ -129,7 +129,7 @@ test("when all connections are terminated at once, work goes on and no task is b
   assert.ok((rowCount ?? 0) >= 3);
   assert.equal((await tasks.run("SELECT 1", { group: "other" })).state, "DONE");
   await gate.query("SELECT pg_advisory_unlock(3)");
-  const row = only(await tasks.ended(id));
+  const row = await tasks.end(id);
   assert.deepEqual([row.state, row.output, row.crash], ["DONE", "again", 0]);
   assert.notEqual(row.take, first.take);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "../../../support/limitedTest.js";
-import { eventually, only } from "../../../support/tasks.js";
+import { statesOf, eventually, only } from "../../../support/tasks.js";
 import { serve } from "../../../support/serve.js";
 
 const options = { "pg_task.sleep": 30, "pg_task.idle": 3, "pg_conf.log": "debug" };
@@ -56,7 +56,7 @@ test("a due task whose row is locked is passed over, and the later ones of its g
   );
   assert.equal((await tasks.row(held)).state, "PLAN");
   await holder.query("COMMIT");
-  assert.equal(only(await tasks.ended(held)).output, "1");
+  assert.equal((await tasks.end(held)).output, "1");
 });
 
 test("late tasks whose rows are locked delay no other, in their group or elsewhere", async () => {
@@ -77,10 +77,7 @@ test("late tasks whose rows are locked delay no other, in their group or elsewhe
   await holder.query("BEGIN");
   await holder.query("SELECT FROM task WHERE id = ANY ($1) FOR UPDATE", [held]);
   await pgTask.start({ ...configuration, "pg_task.sleep": 1_000 });
-  assert.deepEqual(
-    (await tasks.ended(...others)).map(({ state }) => state),
-    ["DONE", "GONE", "GONE", "GONE", "GONE"],
-  );
+  assert.deepEqual(statesOf(await tasks.ended(...others)), ["DONE", "GONE", "GONE", "GONE", "GONE"]);
   assert.equal((await tasks.until(held, ({ state }) => state === "PLAN")).length, 120);
   await holder.query("COMMIT");
   await tasks.until(held, ({ state }) => state === "GONE");
@@ -96,7 +93,7 @@ test("the result of a task whose row is locked is written when the lock is relea
   assert.equal(other.state, "DONE");
   assert.equal((await tasks.row(held)).state, "WORK");
   await holder.query("COMMIT");
-  assert.equal(only(await tasks.ended(held)).output, "through");
+  assert.equal((await tasks.end(held)).output, "through");
 });
 
 test("a result that waits for a locked row is written even if the manager never pauses", async () => {
@@ -113,7 +110,7 @@ test("a result that waits for a locked row is written even if the manager never 
   });
   await tasks.run("SELECT 1");
   await holder.query("COMMIT");
-  assert.equal(only(await tasks.ended(held)).output, "through");
+  assert.equal((await tasks.end(held)).output, "through");
 });
 
 test("a result that waits for a locked row keeps the manager awake", async () => {
@@ -127,7 +124,7 @@ test("a result that waits for a locked row keeps the manager awake", async () =>
   assert.equal((await tasks.row(held)).state, "WORK");
   assert.equal(asleep(from), false);
   await holder.query("ROLLBACK");
-  assert.equal(only(await tasks.ended(held)).output, "through");
+  assert.equal((await tasks.end(held)).output, "through");
   await fallAsleep(from);
 });
 
@@ -143,7 +140,7 @@ test("a due task whose row is locked keeps the manager awake", async () => {
   assert.ok(["PLAN", "TAKE"].includes((await tasks.row(held)).state));
   assert.equal(asleep(from), false);
   await holder.query("ROLLBACK");
-  assert.equal(only(await tasks.ended(held)).output, "1");
+  assert.equal((await tasks.end(held)).output, "1");
   await fallAsleep(from);
 });
 
@@ -157,7 +154,7 @@ test("work goes on after the whole table was locked", async () => {
   await pgTask.logged((line) => line.msg === "cycle deferred", first);
   await client.query("INSERT INTO task (input, data) VALUES ('SELECT 7', 'locked')");
   await client.query("COMMIT");
-  assert.equal(only(await tasks.ended(running)).output, "through");
+  assert.equal((await tasks.end(running)).output, "through");
   const { rows } = await client.query<{ id: string }>("SELECT id FROM task WHERE data = 'locked'");
   assert.equal(only(await tasks.ended(only(rows).id)).output, "7");
   assert.deepEqual(
@@ -192,5 +189,5 @@ test("a trigger that raises when one task completes delays no other", async () =
   assert.equal((await tasks.row(refused)).state, "WORK");
   assert.equal(pgTask.lines.slice(from).filter((each) => each["id"] === refused && each.level === "error").length, 1);
   await client.query("DROP TRIGGER refuse ON task");
-  assert.equal(only(await tasks.ended(refused)).output, "2");
+  assert.equal((await tasks.end(refused)).output, "2");
 });

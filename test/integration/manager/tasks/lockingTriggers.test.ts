@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "../../../support/limitedTest.js";
 import type { LogLine } from "../../../support/logLines.js";
-import { only } from "../../../support/tasks.js";
 import { serve } from "../../../support/serve.js";
 
 const options = { "pg_task.sleep": 30, "pg_conf.grace": 300 };
@@ -93,7 +92,7 @@ for (const [what, hold] of [
     assert.equal((await tasks.run("SELECT 3")).output, "3");
     assert.equal((await tasks.row(held)).state, "WORK");
     await go();
-    const row = only(await tasks.ended(held));
+    const row = await tasks.end(held);
     assert.deepEqual([row.state, row.output, row.error], ["DONE", "1", null]);
     const { rows } = await client.query("SELECT FROM task WHERE parent = $1", [held]);
     assert.equal(rows.length, 1);
@@ -117,8 +116,8 @@ for (const [what, hold] of [
     assert.equal((await tasks.row(gone)).state, "PLAN");
     assert.equal((await tasks.row(due)).state, "PLAN");
     await go();
-    assert.equal(only(await tasks.ended(gone)).state, "GONE");
-    assert.equal(only(await tasks.ended(due)).output, "3");
+    assert.equal((await tasks.end(gone)).state, "GONE");
+    assert.equal((await tasks.end(due)).output, "3");
     assert.deepEqual(complaints(from), []);
     await client.query(drop);
   });
@@ -137,7 +136,7 @@ for (const [what, hold] of [
     await tasks.ended(free, behind);
     assert.equal((await tasks.row(held)).state, "WORK");
     await go();
-    assert.equal(only(await tasks.ended(held)).output, "1");
+    assert.equal((await tasks.end(held)).output, "1");
     assert.deepEqual(complaints(from), []);
     await client.query(drop);
   });

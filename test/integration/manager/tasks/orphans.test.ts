@@ -3,7 +3,7 @@ import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { eventually, only, Tasks } from "../../../support/tasks.js";
+import { statesOf, eventually, only, Tasks } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
@@ -38,10 +38,7 @@ test("tasks that another backend still runs count, and are left alone until they
   await aTurnLater();
   // At most two tasks of the table may run. The three tasks of the other backend run, so none starts.
   const waiting = await Promise.all([behind, other].map((id) => tasks.row(id)));
-  assert.deepEqual(
-    waiting.map((row) => row.state),
-    ["PLAN", "PLAN"],
-  );
+  assert.deepEqual(statesOf(waiting), ["PLAN", "PLAN"]);
   assert.deepEqual(restarts(), []);
   await foreign.query("SELECT pg_terminate_backend(pg_backend_pid())").catch(() => {});
   const rows = await tasks.ended("1", "2", "3", behind, other);
@@ -75,7 +72,7 @@ test("a manager with orphans keeps its own lock while the table is locked", asyn
   await client.query("COMMIT");
   assert.equal(only(second).pid, first.pid);
   await gate.query("SELECT pg_advisory_unlock(1)");
-  const row = only(await tasks.ended(id));
+  const row = await tasks.end(id);
   assert.deepEqual([row.state, row.output], ["DONE", "again"]);
   assert.deepEqual(restarts(), []);
 });

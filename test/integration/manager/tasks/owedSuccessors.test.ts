@@ -4,7 +4,7 @@ import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Schedule } from "../../../../src/tasks/queries/schedules.js";
 import { cli } from "../../../support/cli.js";
 import { test } from "../../../support/limitedTest.js";
-import { waitForRow } from "../../../support/tasks.js";
+import { statesOf, waitForRow } from "../../../support/tasks.js";
 import { serve } from "../../../support/serve.js";
 
 const options = { "pg_task.sleep": 30, "pg_conf.grace": 300 };
@@ -55,10 +55,7 @@ for (const call of ["refuse()", "unqualified()"]) {
     );
     await client.query("UPDATE task SET plan = now(), wait = NULL WHERE plan = 'infinity'");
     const ended = await tasks.ended(...ids);
-    assert.deepEqual(
-      ended.map(({ state }) => state),
-      ["DONE", "FAIL", "GONE", "DONE", "DONE"],
-    );
+    assert.deepEqual(statesOf(ended), ["DONE", "FAIL", "GONE", "DONE", "DONE"]);
     for (const { id, error } of ended) {
       assert.ok((error ?? "").includes(note), error ?? "");
       const line = await pgTask.logged((each) => each["id"] === id && each.level === "error", from);
@@ -418,10 +415,7 @@ test("the log and doctor name a schedule that its query has ended", async () => 
     { input: "SELECT 1", rule: "SELECT timestamptz 'infinity'" },
   );
   const ended = await tasks.ended(...ids);
-  assert.deepEqual(
-    ended.map(({ state }) => state),
-    ["FAIL", "FAIL"],
-  );
+  assert.deepEqual(statesOf(ended), ["FAIL", "FAIL"]);
   const reasons = [/^ERROR: {2}operator does not exist/, /^ERROR: {2}rule returned infinity, expected a finite time/];
   const { stdout } = await run("doctor");
   for (const [index, id] of ids.entries()) {

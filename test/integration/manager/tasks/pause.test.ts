@@ -42,7 +42,7 @@ test("a pause applies at once to tasks inserted after it, and a running task goe
   await tasks.running(running);
   await client.query(`INSERT INTO task_pause ("group") VALUES ('long')`);
   const waiting = await tasks.insert({ input: "SELECT 1", group: "long", max: 1 });
-  assert.equal(only(await tasks.ended(running)).state, "DONE");
+  assert.equal((await tasks.end(running)).state, "DONE");
   await wait(waiting, "other");
   await client.query("TRUNCATE task_pause");
   await tasks.ended(...waiting);

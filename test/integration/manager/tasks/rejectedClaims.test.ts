@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "../../../support/limitedTest.js";
-import { only, type TaskRow } from "../../../support/tasks.js";
+import { type TaskRow } from "../../../support/tasks.js";
 import { serve } from "../../../support/serve.js";
 
 const { pgTask, client, tasks } = await serve(
@@ -111,7 +111,7 @@ test("deferred constraints, assertions and columns with our names are handled to
   const from = pgTask.lines.length;
   const denied = await insert(5, 1, { data: "denied", prefix: "deferred " });
   const [free = ""] = await tasks.insert({ input: "SELECT 5", group: "deferred 0" });
-  assert.equal(only(await tasks.ended(free)).output, "5");
+  assert.equal((await tasks.end(free)).output, "5");
   for (const id of denied)
     await pgTask.logged((line) => line["id"] === id && line.msg.startsWith("claim rejected"), from);
   await client.query("DROP TRIGGER deny ON task");

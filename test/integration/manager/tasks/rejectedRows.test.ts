@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "../../../support/limitedTest.js";
 import type { LogLine } from "../../../support/logLines.js";
-import { only } from "../../../support/tasks.js";
+import { statesOf, only } from "../../../support/tasks.js";
 import { serve } from "../../../support/serve.js";
 
 const options = { "pg_task.sleep": 30, "pg_conf.grace": 300 };
@@ -72,10 +72,7 @@ for (const column of ["label", "late_label"]) {
       { input: "SELECT 2", [column]: "once" },
     );
     const rows = await tasks.ended(done, failed, gone, once);
-    assert.deepEqual(
-      rows.map(({ state }) => state),
-      ["DONE", "FAIL", "GONE", "DONE"],
-    );
+    assert.deepEqual(statesOf(rows), ["DONE", "FAIL", "GONE", "DONE"]);
     const said = new RegExp(
       `^ERROR: {2}next run was not planned: duplicate key value violates unique constraint "task_${column}_key"\nDETAIL: {2}Key .* already exists\\.$`,
       "m",
@@ -151,8 +148,8 @@ test("orphans are settled row by row: rejected ones delay no other and are logge
   assert.deepEqual(stuck(from), []);
   await allow();
   await pgTask.start(configuration);
-  assert.equal(only(await tasks.ended(refused)).output, "1");
-  assert.equal(only(await tasks.ended(stopped)).state, "DONE");
+  assert.equal((await tasks.end(refused)).output, "1");
+  assert.equal((await tasks.end(stopped)).state, "DONE");
   assert.equal((await client.query("SELECT FROM effect")).rowCount, 0);
 });
 
@@ -167,10 +164,7 @@ test("a row that may not expire delays no other of its group, and expires once i
     { input: "SELECT 1", group: "gone" },
   );
   const [first = "", second = "", late = "", free = ""] = ids;
-  assert.deepEqual(
-    (await tasks.ended(late, free)).map(({ state }) => state),
-    ["GONE", "DONE"],
-  );
+  assert.deepEqual(statesOf(await tasks.ended(late, free)), ["GONE", "DONE"]);
   assert.equal((await tasks.row(first)).state, "PLAN");
   await pgTask.logged((line) => line["id"] === second, from);
   assert.deepEqual(stuck(from), []);
@@ -195,7 +189,7 @@ test("a row that may not be marked due delays no other", async () => {
   );
   await pgTask.logged((line) => line["id"] === early, from);
   await allow();
-  assert.equal(only(await tasks.ended(early)).output, "1");
+  assert.equal((await tasks.end(early)).output, "1");
   assert.equal(saidOf(early, from).length, 1);
   assert.deepEqual(stuck(from), []);
 });
@@ -213,7 +207,7 @@ test("a row that rejects its group's pause does not affect the run before it", a
   );
   await tasks.running(first);
   await gate.query("SELECT pg_advisory_unlock(1)");
-  const run = only(await tasks.ended(first));
+  const run = await tasks.end(first);
   await tasks.until([moved], ({ plan }) => plan > (run.stop ?? ""));
   await pgTask.logged((line) => line["id"] === unmoved, from);
   assert.equal((await tasks.row(unmoved)).state, "PLAN");
@@ -239,7 +233,7 @@ test("error says why the successor was rejected, not what was rejected before", 
   );
   await tasks.running(first);
   await gate.query("SELECT pg_advisory_unlock(1)");
-  const { state, error } = only(await tasks.ended(first));
+  const { state, error } = await tasks.end(first);
   assert.equal(state, "DONE");
   assert.match(error ?? "", /^ERROR: {2}next run was not planned: duplicate key/);
   await allow();
@@ -261,10 +255,10 @@ test("a row that may not be released delays no other, and no stop", async () => 
   assert.match(only(saidOf(kept, from)).msg, /^release rejected by the server/);
   await client.query("UPDATE task SET input = 'SELECT 1' WHERE id IN ($1, $2)", [kept, other]);
   await pgTask.start(configuration);
-  assert.equal(only(await tasks.ended(other)).output, "1");
+  assert.equal((await tasks.end(other)).output, "1");
   assert.equal((await tasks.row(kept)).state, "WORK");
   await allow();
-  assert.equal(only(await tasks.ended(kept)).output, "1");
+  assert.equal((await tasks.end(kept)).output, "1");
 });
 
 test("a rejected result does not delay a stop", async () => {
@@ -279,7 +273,7 @@ test("a rejected result does not delay a stop", async () => {
   assert.equal((await tasks.row(id)).state, "WORK");
   await allow();
   await pgTask.start(configuration);
-  assert.equal(only(await tasks.ended(id)).output, "6");
+  assert.equal((await tasks.end(id)).output, "6");
 });
 
 test("an output that is too long for a user's index delays no other", async () => {
@@ -292,7 +286,7 @@ test("an output that is too long for a user's index delays no other", async () =
   assert.equal((await tasks.run("SELECT 7")).output, "7");
   assert.deepEqual(stuck(from), []);
   await client.query("DROP INDEX by_output");
-  assert.equal(only(await tasks.ended(id)).output?.length, 32_000);
+  assert.equal((await tasks.end(id)).output?.length, 32_000);
 });
 
 test("a run whose change to WORK is rejected ends as any other", async () => {

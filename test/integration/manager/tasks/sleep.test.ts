@@ -84,5 +84,5 @@ test("a planned task whose row is locked hides no other plan in deep sleep", asy
   assert.equal(only(await tasks.ended(only(rows).id)).output, "8");
   assert.equal((await tasks.row(held)).state, "PLAN");
   await holder.query("COMMIT");
-  assert.equal(only(await tasks.ended(held)).output, "7");
+  assert.equal((await tasks.end(held)).output, "7");
 });
