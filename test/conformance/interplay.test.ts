@@ -97,7 +97,7 @@ test("overlap, key and retry: the next run has the key, so a run that fails is n
   const group = newName();
   const first = await tasks.add("SELECT 1/0", { group, key: group, retry: 3, repeat: "1 day", overlap: true });
   const failed = await tasks.end(first);
-  const next = await tasks.value(`SELECT id FROM task WHERE parent = ${first}`);
+  const next = await tasks.value<string>(`SELECT id FROM task WHERE parent = ${first}`);
   assert.equal(failed.state, "FAIL");
   assert.ok(failed.error?.endsWith(`\nDETAIL:  Task ${next} with the same key takes its place.`));
 });

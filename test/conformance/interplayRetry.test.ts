@@ -262,7 +262,7 @@ for (const [what, before, change, plan] of [
   test(`schedule: with ${what}, the next run has all its tries, and shows nothing of the failed one`, async () => {
     const id = await insertFailing(before);
     const { plan: retryPlan } = await tryOf(id);
-    await tasks.set(id, `${change}`);
+    await tasks.set(id, change);
     const { plan: planned, ...row } = await tryOf(id);
     assert.deepEqual(row, fresh);
     assert.match(planned, plan);
@@ -297,7 +297,7 @@ for (const [what, change] of [
   test(`schedule: ${what} changes the try that waits, and no tries are given back`, async () => {
     const id = await insertFailing({ repeat: "1 day", plan: "2001-01-01Z", active: "500 years" });
     const { plan, ...before } = await tryOf(id);
-    await tasks.set(id, `${change}`);
+    await tasks.set(id, change);
     const { plan: planned, ...row } = await tryOf(id);
     assert.deepEqual(row, before);
     assert.deepEqual([row.attempt, row.due, row.error], [1, "2001-01-01 00:00:00", "ERROR:  division by zero"]);
@@ -326,7 +326,7 @@ test("schedule: with an interval instead of its rule, the try is made, and the i
 });
 
 test("schedule: a rule that is changed while a try runs counts after the last try", async () => {
-  const { id: id, open } = await tasks.held({ ...yearlySchedule, retry: 1, backoff: "1 ms" }, "SELECT 1/0");
+  const { id, open } = await tasks.held({ ...yearlySchedule, retry: 1, backoff: "1 ms" }, "SELECT 1/0");
   await tasks.set(id, "rule = '0 0 2 1 *'");
   await open();
   assert.equal((await tasks.end(id)).state, "FAIL");

@@ -139,7 +139,7 @@ for (const [what, end] of [
 ] as const) {
   test(`the waiting task starts when the running one ${what}`, async () => {
     const key = `one that ${what}`;
-    const { id: first, open: release } = await tasks.held({ key, group: key }, `${end}`);
+    const { id: first, open: release } = await tasks.held({ key, group: key }, end);
     const second = await tasks.add("SELECT 1", { key, group: `${key} 2` });
     await release();
     const [one, two] = await tasks.ended(first, second);
@@ -286,7 +286,7 @@ for (const [what, then, left] of [
     const { id: first, open: release } = await tasks.held(more, then);
     const { id: next, producer } = await insertOpen(key);
     await release();
-    const pid = await valueOf(producer, "SELECT pg_backend_pid()");
+    const pid = await valueOf<number>(producer, "SELECT pg_backend_pid()");
     const waits = `SELECT query_start::text AS since FROM pg_stat_activity WHERE ${pid} = ANY (pg_blocking_pids(pid))`;
     const { since } = await promptly<{ since: string }>(waits, () => true);
     // The first statement runs into its lock timeout. A later one waits for the producer again.

@@ -87,8 +87,8 @@ const chainOf = async (first: string): Promise<Schedule[]> =>
   );
 
 test("catchup makes up for every time within active, and for no other", async () => {
-  const plan = new Date(Date.now() - 10 * 3_600_000).toISOString();
-  const more = { rule: "0 * * * *", zone: "UTC", catchup: true, active: "3 hours", plan };
+  const since = new Date(Date.now() - 10 * 3_600_000).toISOString();
+  const more = { rule: "0 * * * *", zone: "UTC", catchup: true, active: "3 hours", plan: since };
   const first = await tasks.add("SELECT 1", more);
   const chain = await chainOf(first);
   assert.equal(chain[0]?.state, "GONE");

@@ -306,10 +306,11 @@ test("the function of docs/coming-from.md takes every kind of interval, and refu
   assert.deepEqual(await active("never"), []);
 });
 
+const run = async (...args: string[]): Promise<void> => assert.equal((await cli(args, { env })).code, 0);
+
 test("a pause of the schedule skips times that pass, and a pause of its group delays one", async () => {
   const insert = (key: string, plan: string): Promise<string> =>
     tasks.add("SELECT 1", { key, group: key, repeat: "1 day", plan, delete: false });
-  const run = async (...args: string[]): Promise<void> => assert.equal((await cli(args, { env })).code, 0);
   const [passed, old] = await tasks.value<[string, string]>(
     "SELECT ARRAY[(now() - interval '10 minutes')::text, (now() - interval '2 hours')::text]",
   );

@@ -265,9 +265,11 @@ test("the values of columns that the page gives elsewhere are accepted too", asy
   }
 });
 
+/** The zone of a new rule that names none. */
+const zone = (): Promise<string> =>
+  tasks.value("INSERT INTO task (input, rule) VALUES ('SELECT 1', '@yearly') RETURNING zone");
+
 test("the zone does not depend on the session's TimeZone, but on its pg_task.zone", async () => {
-  const zone = () =>
-    tasks.value<string>("INSERT INTO task (input, rule) VALUES ('SELECT 1', '@yearly') RETURNING zone");
   const own = await zone();
   await client.query(`ALTER DATABASE ${database.target.database} SET TimeZone = 'Asia/Kolkata'`);
   assert.equal(await zone(), "Asia/Kolkata");
@@ -300,7 +302,7 @@ const lines = (text: string): string => text.replaceAll("Z RRULE", "Z\nRRULE");
 const [errors = []] = tables(section("## Errors"));
 
 test("the tables of the page are complete", () => {
-  for (const [[header, ...rows], columns, least] of [
+  for (const [[header, ...rows], titles, least] of [
     [cron, "rule, meaning, next times", 20],
     [recurrences, "rule, meaning, next times", 20],
     [nights, "rule, clocks set forward, clocks set back", 8],
@@ -309,8 +311,8 @@ test("the tables of the page are complete", () => {
     [long, "columns, the first three runs are those of, most at once", 4],
     [errors, "columns, message, detail or hint", 20],
   ] as const) {
-    assert.equal(header?.join(", "), columns);
-    assert.ok(rows.length >= least, columns);
+    assert.equal(header?.join(", "), titles);
+    assert.ok(rows.length >= least, titles);
   }
 });
 

@@ -37,12 +37,12 @@ export async function insertTask(
   input: string,
   more: Readonly<Record<string, unknown>> = {},
 ): Promise<string> {
-  const columns = { input, ...more };
-  const names = Object.keys(columns).map((name) => `"${name}"`);
+  const given = { input, ...more };
+  const names = Object.keys(given).map((name) => `"${name}"`);
   const places = names.map((_, index) => `$${index + 1}`);
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")}) RETURNING id`,
-    Object.values(columns),
+    Object.values(given),
   );
   return only(rows).id;
 }

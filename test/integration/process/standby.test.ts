@@ -235,14 +235,15 @@ it("never runs two managers for a table after a lost control connection", async 
   last = leads;
 });
 
+/** Terminates the leader's connection, and waits until another connection has the lock. */
+async function switchLeader(): Promise<void> {
+  const { pid } = await waitForRow<{ pid: number }>(client, leaderPid);
+  await client.query("SELECT pg_terminate_backend($1)", [pid]);
+  await waitForRow(client, `${leaderPid} AND pid <> ${pid}`);
+}
+
 it("logs ready once, however often it becomes leader", async () => {
   const { leader, standby } = await startPair();
-  /** Terminates the leader's connection, and waits until another connection has the lock. */
-  const switchLeader = async (): Promise<void> => {
-    const { pid } = await waitForRow<{ pid: number }>(client, leaderPid);
-    await client.query("SELECT pg_terminate_backend($1)", [pid]);
-    await waitForRow(client, `${leaderPid} AND pid <> ${pid}`);
-  };
   const leads = () => [leader, standby].map((each) => each.linesMatching("became leader").length);
   // Either process may get the lock, so the test repeats this until each of them has become leader twice.
   while (leads().some((times) => times < 2)) {
