@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
 
-const { client, tasks } = await serve(
+const { tasks } = await serve(
   {},
   `CREATE TABLE effect (what text);
   CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)`,
@@ -42,11 +42,10 @@ test("a task that is not atomic has its effect once", async () => {
 });
 
 test("a thousand tasks of one group have their effects in order, each once", async () => {
-  const { rows } = await client.query<{ id: string }>(
+  const ended = await tasks.endedOf(
     `INSERT INTO task (input, "delete") SELECT 'INSERT INTO effect SELECT ''many''', false
      FROM generate_series(1, 1000) RETURNING id`,
   );
-  const ended = await tasks.ended(...rows.map(({ id }) => id));
   assert.ok(ended.every(({ state }) => state === "DONE"));
   assert.equal(await effects("many"), 1000);
   const starts = ended.map(({ start }) => start ?? "");

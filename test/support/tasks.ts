@@ -47,6 +47,12 @@ export async function insertTask(
   return only(rows).id;
 }
 
+/** A task that runs until it is let go. */
+interface Gated {
+  readonly id: string;
+  readonly open: () => Promise<void>;
+}
+
 /** The task table of a test database, used over a user's connection. */
 export class Tasks {
   readonly client: Client;
@@ -97,18 +103,13 @@ export class Tasks {
   }
 
   /** Inserts a task without output that runs until `open` lets it end. */
-  async blocker(
-    more: Omit<NewTask, "input"> = {},
-  ): Promise<{ readonly id: string; readonly open: () => Promise<void> }> {
+  async blocker(more: Omit<NewTask, "input"> = {}): Promise<Gated> {
     const { wait, open } = await this.gate();
     return { id: await this.add(wait, more), open };
   }
 
   /** Inserts a task that runs until `open` lets it go on with `then`, and waits until it runs. */
-  async held(
-    more: Omit<NewTask, "input"> = {},
-    then = "",
-  ): Promise<{ readonly id: string; readonly open: () => Promise<void> }> {
+  async held(more: Omit<NewTask, "input"> = {}, then = ""): Promise<Gated> {
     const { wait, open } = await this.gate();
     const id = await this.add(`${wait}; ${then}`, more);
     await this.running(id);
@@ -122,7 +123,7 @@ export class Tasks {
 
   /** Waits until all these tasks have a final state. Returns their rows, ordered by id. */
   async ended(...ids: readonly string[]): Promise<TaskRow[]> {
-    return await this.until(ids, (row) => hasEnded(row));
+    return await this.until(ids, ({ state }) => !["PLAN", "TAKE", "WORK"].includes(state));
   }
 
   async end(id: string): Promise<TaskRow> {
@@ -170,7 +171,6 @@ export class Tasks {
     return only(await this.rows<Row>(`SELECT ${list} FROM task AS t WHERE id = $1`, [id]));
   }
 
-  /** Changes a task. */
   async set(id: string, change: string, parameters: readonly unknown[] = []): Promise<void> {
     await this.client.query(`UPDATE task SET ${change} WHERE id = ${id}`, [...parameters]);
   }
@@ -194,16 +194,11 @@ export class Tasks {
     await until<TaskRow>(this.client, select(ids), (rows) => rows.length === 0);
   }
 
-  /**
-   * Waits until the task's backend is in `pg_sleep(60)`, so that a cancel hits it there. Returns the same as `running`.
-   */
+  /** Waits until the task's backend is in `pg_sleep(60)`, so that a cancel hits it there. */
   async sleeping(id: string): Promise<TaskRow> {
     const row = await this.running(id);
-    await eventually(
-      this.client,
-      `SELECT FROM pg_stat_activity WHERE pid = ${row.pid} AND state = 'active' AND query LIKE '%pg_sleep(60)%'`,
-      (found) => found.length === 1,
-    );
+    const asleep = `SELECT FROM pg_stat_activity WHERE pid = ${row.pid} AND state = 'active' AND query LIKE '%pg_sleep(60)%'`;
+    await eventually(this.client, asleep);
     return row;
   }
 
@@ -338,10 +333,6 @@ export const newName = (): string => `name_${++names}`;
 
 function select(ids: readonly string[]): string {
   return `SELECT ${columns} FROM task WHERE id = ANY ('{${ids.join(",")}}') ORDER BY id`;
-}
-
-function hasEnded(row: TaskRow): boolean {
-  return !["PLAN", "TAKE", "WORK"].includes(row.state);
 }
 
 /** Returns the element of a list, which must have exactly one element. */
