@@ -96,7 +96,7 @@ function formatTask(terminal: Terminal, task: TaskColumns, notRetried: string | 
   ];
 }
 
-/** Says which try it is, as the page does, because `attempt` counts those before it. Null if the column is the user's own. */
+/** As on the page: `attempt` counts the tries before. Null if the column is the user's own. */
 function describeAttempt(task: TaskColumns): string | null {
   const [state, attempt, retry] = ["state", "attempt", "retry"].map((name) => task.get(name));
   if (typeof state !== "string" || typeof attempt !== "number" || typeof retry !== "number") return null;

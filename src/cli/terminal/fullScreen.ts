@@ -1,6 +1,6 @@
 import { emitKeypressEvents, type Key } from "node:readline";
 
-/** Opens the alternate screen, hides the cursor, and keeps long lines from continuing in the next line. */
+/** Alternate screen, no cursor, and long lines do not continue in the next line. */
 const enter = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const leave = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;

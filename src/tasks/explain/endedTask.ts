@@ -54,7 +54,6 @@ async function readSqlstates(client: Queryable, parameters: Entry["parameters"])
 
 const searchMs = 1_000;
 
-/** The unfinished row that goes on with the schedule of an ended run. */
 export interface Successor {
   readonly id: string;
   readonly state: string;
