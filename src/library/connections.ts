@@ -195,7 +195,7 @@ const readOnlyError = (error: unknown): PgTaskError =>
     { cause: error, sqlState: readOnlyTransaction },
   );
 
-/** Of a method that is called after `end`. */
+/** For a method that is called after `end`. */
 export const closedError = (): PgTaskError => new PgTaskError("CONNECTION_CLOSED", "the TaskClient has been ended");
 
 /** Whether the server may be back soon. An exhausted pool is no outage: the program itself has its connections. */

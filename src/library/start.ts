@@ -35,7 +35,7 @@ export async function runPgTask(options: StartOptions): Promise<PgTask> {
   return service;
 }
 
-/** For which a standby waits for its tables, in ms. The leader may have other entries, and never create them. */
+/** How long a standby waits for its tables, in ms. The leader may have other entries, and never create them. */
 const tablesTimeoutMs = 10_000;
 
 /**

@@ -46,9 +46,9 @@ import type {
 } from "./options.js";
 import { idText, type TaskId } from "./taskId.js";
 
-/** Of `changes` between two looks at the table, in ms: at first and after a change, and at most. */
+/** How long `changes` pauses between two looks at the table, in ms: at first and after a change, and at most. */
 const changesPauseMs = { first: 50, longest: 1_000 };
-/** Pauses are at least so many times as long as it takes to read, so that the server is not loaded. */
+/** A pause is at least this many times as long as reading takes, so that the server is not loaded. */
 const restFactor = 4;
 
 /**

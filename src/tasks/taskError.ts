@@ -13,7 +13,7 @@ import { errorMessage, isConnectionLoss, PgTaskError } from "../shared/errors.js
 /** What to do if a column of pg-task's is missing, because it was dropped or renamed. */
 export const missingColumnHint = "pg-task doctor says which columns the table lacks";
 
-/** Returns any other error unchanged. */
+/** Converts the failure of a statement about tasks. Returns any other error unchanged. */
 export function toTaskError(error: unknown, table: TaskTable): unknown {
   if (error instanceof PgTaskError) return error;
   const state = sqlState(error);

@@ -86,7 +86,7 @@ async function describeAdded(opened: OpenTable, id: string): Promise<string> {
   }
 }
 
-/** Empty if the time does not lie ahead. By the clock of the rule's zone, too, if that is not the local one. */
+/** Empty if the time does not lie ahead. In the rule's zone, too, if that is not the local one. */
 async function describePlan({ client, table }: OpenTable, id: string): Promise<string> {
   const zone = "CASE WHEN rule IS NOT NULL THEN zone END";
   const { rows } = await client.query<PlannedTime>(
@@ -145,7 +145,7 @@ function requireSingleCharacters(columns: readonly (readonly [name: string, valu
 }
 
 /**
- * With `wait`, commits only what it may read later.
+ * With `wait`, the insert is committed only if the command may read the result, which it waits for.
  *
  * @returns null if the task was left out because its key is taken
  */

@@ -156,6 +156,7 @@ class ScreenLoop {
     }
   }
 
+  /** Below the header, there are the titles, a line that says which tasks these are, and the bottom line. */
   get #taskRows(): number {
     const header = this.#snapshot === null ? [] : formatHeader(this.#terminal, this.#options.entry, this.#snapshot);
     return Math.max(1, this.#terminal.rows - header.length - 3);
@@ -202,7 +203,7 @@ function formatTitle(terminal: Terminal, { target, schema, table }: Entry): stri
   return colourText(terminal, "bold", fitLine(terminal, `${target.database}  ${schema}.${table}  ${time}`));
 }
 
-/** Says which part of the table they are unless they are simply the newest ones. */
+/** Says which tasks these are unless they are simply the newest ones. */
 function formatTasks(terminal: Terminal, { filter, tasks, top, searched }: Page): string[] {
   const parts = [
     ...(top === null ? [] : [`from task ${top}, Home follows the newest`]),

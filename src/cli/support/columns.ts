@@ -85,7 +85,7 @@ const countColumn = (title: string, count: (group: Group) => number, exact: bool
   alignRight: true,
 });
 
-/** In the zone, which has a column of its own, without the current year and seconds that are 0; else local. */
+/** In the rule's zone, which has a column of its own; local without one. Leaves out this year, and seconds of 0. */
 const formatZoned = ({ at, wall }: ZonedTime): string =>
   wall === null ? formatTime(at) : withoutThisYear(wall.replace(/(:00)?[+-]\d\d:\d\d$/, ""));
 

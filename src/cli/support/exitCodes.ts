@@ -10,7 +10,10 @@ export const commandExitCodes = {
   stop: 12,
   /** The row was deleted while the command waited for the task. */
   deleted: 13,
-  /** The task was added, but that cannot be told or read. Whoever takes this for a failure runs the task twice. */
+  /**
+   * The task was added, but its result cannot be read, or the output cannot be written. Whoever takes this for a
+   * failure and adds the task again runs it twice.
+   */
   unknown: 14,
   interrupted: 130,
 } as const;

@@ -61,7 +61,10 @@ export function findEntries({ entries }: Configuration, { entry: wanted, table }
     .filter((entry) => table === undefined || tableNames(entry).includes(table));
 }
 
-/** The given ones if they do, else database, table or key, whichever is the first that no other entry has. */
+/**
+ * The options that select this entry: the given ones if they do; else its database, table or key, whichever is the
+ * first that no other entry has.
+ */
 export function optionsFor(configuration: Configuration, chosen: Entry, given: TableOptions): TableOptions {
   const isSelected = (options: TableOptions): boolean => {
     const [entry, ...others] = findEntries(configuration, options);
@@ -75,7 +78,7 @@ export function optionsFor(configuration: Configuration, chosen: Entry, given: T
 }
 
 /**
- * Without options, the one that `pg_task.default` names, or the first, which standard error then names.
+ * Without options, the one that `pg_task.default` names, or the first. If there are others, standard error names it.
  *
  * @throws PgTaskError USAGE unless exactly one entry matches; CONFIG_INVALID if its password is missing
  */
@@ -203,7 +206,7 @@ export async function withTable<T>(
 }
 
 /**
- * The error would only recommend `pg-task start`, although a manager may wait for this privilege.
+ * Otherwise, the error would only recommend `pg-task start`, although a manager may run and wait for this privilege.
  *
  * @throws PgTaskError SCHEMA_NOT_ALLOWED
  */

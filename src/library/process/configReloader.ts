@@ -20,6 +20,7 @@ export class ConfigReloader {
   #current: ExplainedConfiguration;
   /** The last problem that was logged, and the state of the file that has it. */
   #logged: { readonly fingerprint: string; readonly message: string } | null = null;
+  /** Each reload waits for the one before, so that they never overlap. */
   #pending: Promise<PgTaskError | null> = Promise.resolve(null);
 
   constructor(current: ExplainedConfiguration, options: ReloadOptions) {
@@ -32,7 +33,7 @@ export class ConfigReloader {
     void this.#enqueue({ requested: false });
   }
 
-  /** The settings of roles and databases are read again even if the configuration is unchanged. */
+  /** Applies the configuration even if it is unchanged, so that the settings of roles and databases are read again. */
   onReloadRequested(): Promise<PgTaskError | null> {
     return this.#enqueue({ requested: true });
   }

@@ -3,7 +3,7 @@ import { sleep } from "../../shared/backoff.js";
 import { systemErrorCode } from "../../shared/errors.js";
 
 const pollIntervalMs = 1000;
-/** A file that changed more recently, in ms, can be incomplete. */
+/** In ms. A file that has changed more recently can be incomplete. */
 const settleMs = 200;
 
 /**

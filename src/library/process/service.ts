@@ -34,7 +34,7 @@ export interface ServiceOptions {
   readonly noServerRemedy: string;
 }
 
-/** Stands in while the configuration is validated, because the server starts only after that. */
+/** Stands in for the embedded server's URL during the validation of the configuration, after which it starts. */
 const placeholderUrl = serverUrlWithoutTls(5432);
 
 /**

@@ -34,7 +34,7 @@ const conflictClauses: Record<IfKeyTaken, string> = {
 const maxParameters = 65_535;
 
 /**
- * Several statements are atomic only in a transaction.
+ * So many rows that they need several statements are added atomically only in a transaction of the caller.
  *
  * @returns the ids in the order of the rows: with `skip` only those of the inserted ones, with `join` also those of the
  * tasks that wait with the keys
@@ -136,7 +136,7 @@ export function findLongCharacter(
   return undefined;
 }
 
-/** To TASK_KEY_TAKEN if another task with this key waits, to TASK_REJECTED for values that the table refuses. */
+/** TASK_KEY_TAKEN if another task with this key waits, TASK_REJECTED for refused values, else the error itself. */
 export const toAddError = (error: unknown, table: TaskTable, rows: readonly NewRow[]): unknown =>
   convertAddError(error, table, rows, "");
 

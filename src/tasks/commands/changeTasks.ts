@@ -35,7 +35,10 @@ const endedSql = `state OPERATOR(pg_catalog.=) ANY (ARRAY[${finalStates.map(lite
 const runningSql = "state OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK'])";
 const waitingSql = "state OPERATOR(pg_catalog.=) 'PLAN'";
 
-/** `found` has the tasks with the given ids except those in locked rows. Evaluated while the row is locked. */
+/**
+ * The condition that a row of `found`, which has the given tasks except those in locked rows, must meet. It is
+ * evaluated while the row is locked.
+ */
 const allowedRows: Readonly<Record<Change, string>> = {
   stop: `${waitingSql} OR ${runningSql} OR owing`,
   retry: `${endedSql} AND NOT excluded AND NOT claimed AND key_waits_in IS NULL`,
@@ -112,8 +115,8 @@ const hasSuccessor = (qualified: string): string => `t.id OPERATOR(pg_catalog.=)
     AND c.parent OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND (${hasSchedule("c")} OR c.overlap IS TRUE)))`;
 
 /**
- * A schedule that is resumed while it waits for its next try: The time of this try has passed during the pause, so the
- * row begins the run of another time, with all its tries and without results, as a successor.
+ * What a schedule loses that is resumed while it waits for its next try. The time of this try has passed during the
+ * pause, so the row begins the run of another time, with all its tries and without results, as a successor.
  */
 const droppedTry = [
   ...["attempt", "crash"].map(
@@ -173,6 +176,7 @@ export async function changeTasks(
 export interface ChangeOptions {
   /** Whether an error ends the whole change, and is thrown. By default, only the loss of the connection does. */
   readonly isFatal?: (error: unknown) => boolean;
+  /** Whether the client can be in a transaction of the caller. A rejected statement then leaves it usable. */
   readonly callersClient?: boolean;
   /**
    * The states to which a retry is limited. Checked while the row is locked, so that a task that somebody else has

@@ -12,7 +12,7 @@ export interface Group {
   readonly running: number;
   readonly waiting: number;
   readonly due: number;
-  /** Among the tasks in PLAN that were read; and if it has come, for how long. */
+  /** The earliest planned time of the tasks in PLAN that were read; if it has come, how long ago, in ms. */
   readonly oldest: string | null;
   readonly oldestDueMs: number | null;
   /** Whether the group or the whole table is paused. */
@@ -52,7 +52,7 @@ type GroupCounts = Omit<Group, "running">;
 /** `named` tells whether the group itself is paused, regardless of a pause of the whole table. */
 type GroupRow = GroupCounts & { readonly named: boolean };
 
-/** The values of `hash` in the group's sampled rows, one for each `remote`. Null if there are none. */
+/** `hashes` are the values of `hash` in the group's sampled rows, one for each `remote`. Null if there are none. */
 type SampledRow = GroupRow & { readonly hashes: readonly number[] | null };
 
 /**

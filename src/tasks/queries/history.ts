@@ -112,7 +112,7 @@ const emptyHour = (): Hour => ({
 
 const hourSeconds = 3_600;
 
-/** One for each hour, oldest first, including the hours without runs. */
+/** `hours` has one element for each hour, oldest first, including the hours without runs. */
 export type RunHistory = Awaited<ReturnType<typeof readHourlyRuns>>;
 
 /** As the view `task_stats`, but of the newest rows. The current hour is one of the `hours`. */

@@ -15,8 +15,8 @@ export interface WindowRow {
 }
 
 /**
- * Scans a table in the order of its ids. The size of the windows adapts to the time that they take, so that each
- * statement is short, however large the values in the rows are.
+ * Scans a table in the order of its ids, one window (a limited number of rows) at a time. The size of the windows
+ * adapts to the time that they take, so that each statement is short, however large the values in the rows are.
  *
  * @param fixedSize returns the size of each window, if it must not adapt
  */

@@ -213,17 +213,18 @@ export interface RuleTimes {
 
 interface RuleTimesRequest {
   readonly rule: string;
-  /** Null for that of an INSERT: which the rule names, else `pg_task.zone` of the session, else `defaultZone`. */
+  /** Null means that of an INSERT: the one of the rule, else `pg_task.zone` of the session, else `defaultZone`. */
   readonly zone: string | null;
   /** `pg_task.zone` of the configuration. Empty means the time zone of the session. */
   readonly defaultZone: string;
-  /** In PostgreSQL's syntax, without a zone in that of the rule. The first time is later. Null means now. */
+  /** The first time is later than this one, which is in the zone of the rule unless it names another. Null is now. */
   readonly since: string | null;
   readonly count: number;
 }
 
 /**
- * Without a manager's functions in the schema, temporary ones are created and rolled back, in any database.
+ * If no manager has created the functions in the schema, temporary ones are created in a transaction that is rolled
+ * back, so that this works in any database and leaves nothing behind.
  *
  * @throws an error of the server with SQLSTATE 22023 if the rule or the zone is invalid
  */
