@@ -61,6 +61,16 @@ test("a result without a stop time gets the current time", async () => {
   assert.deepEqual(await rows("stop > now() - interval '1 hour' AS recent"), [{ recent: true }]);
 });
 
+test("a task that was stopped while it ran stays STOP when its run or its session ends, and its row is not deleted", async () => {
+  await taken({ delete: "true" });
+  await taken({ delete: "true" });
+  await user.query("UPDATE task SET state = 'STOP'");
+  await complete(result(1, { output: null }));
+  assert.equal(await rescuedOf({ dead: ["me"], ids: ["2"], crashes: 1, blame: true }), 1);
+  const stopped = { state: "STOP", owner: null, ready: null, output: null };
+  assert.deepEqual(await rows("state::text, owner, ready, output"), [stopped, stopped]);
+});
+
 test("a task that was set to PLAN while it ran becomes ready at its planned time", async () => {
   await taken();
   await taken();

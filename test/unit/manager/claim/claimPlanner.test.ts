@@ -143,3 +143,12 @@ test("nothing is queued by a claim for free sessions if one of their tasks is lo
   addGroup(4, 99, 100);
   assert.deepEqual(seen(), starts);
 });
+
+test("a long task of a further group is not queued, and the least busy session is reserved for it", () => {
+  const { plan, addGroup } = makePlanner({ free, busy });
+  for (const short of [2, 4]) addGroup(short, 60, 1);
+  addGroup(3, 50, 100);
+  const result = plan();
+  assert.deepEqual(planned(result), ["1", "2", "4"]);
+  assert.equal(result?.slots.length, 3);
+});
