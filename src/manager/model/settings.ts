@@ -18,11 +18,11 @@ export interface RetryPolicy {
   readonly ceilingMs: number;
 }
 
-/** What is set on the server (for the role, the database or all databases) precedes the file. */
+/** What is set on the server (for the role, the database or all databases) takes precedence over the file. */
 export interface ManagerSettings extends RetryPolicy {
-  /** Between checks of the table while the manager is awake. */
+  /** Interval between checks of the table while the manager is awake. */
   readonly sleepMs: number;
-  /** Between scans of the table for orphans. */
+  /** Interval between scans of the table for orphans. */
   readonly resetMs: number;
   /** How many checks in a row must find nothing before deep sleep begins. */
   readonly idle: number;
@@ -122,7 +122,7 @@ export async function readSettings(client: Client, entry: Entry, log: Log): Prom
   };
 }
 
-/** null if the text is not an interval */
+/** Null if the text is not an interval. */
 async function parseInterval(client: Client, text: string): Promise<number | null> {
   try {
     return await milliseconds(client, text);

@@ -4,33 +4,40 @@ import { availableParallelism } from "node:os";
  * The numbers that decide how a manager schedules tasks, with the measurement or the reason that led to each. Where
  * only a reason is given, other values were not measured. Lock timeouts are in sql/lockTimeout.ts.
  *
- * Names with `Ms` are times in ms. Intervals with `first` and `max` grow from the one to the other.
+ * Names with `Ms` are times in ms. "Between …" stands for the interval between two of these. Intervals with `first`
+ * and `max` grow from the one to the other.
  */
 
 // Sessions and threads
 
-/** Before another executor thread is started. */
+/** How many sessions share an executor thread before another one is started. */
 export const preferredSessionsPerThread = 16;
 
 /** How many sessions keep the server busy with tasks that only compute. More compete for the CPU (decision 21). */
 export const computeSessions = Math.max(4, 2 * availableParallelism());
 
-/** For each ms of their median run time. Longer runs usually wait for the disk, which serves many at once. */
+/**
+ * How many sessions short runs can use for each ms of their median run time. Longer runs usually wait for the disk,
+ * which serves many at once.
+ */
 export const sessionsPerRunMs = 8;
 export const maxShortRunSessions = Math.max(32, computeSessions);
 
 export const maxSessionIdleMs = 60_000;
 
-/** A claim counts so many startable tasks beyond its own. The manager asks for as many more sessions at once. */
+/** How many startable tasks a claim counts beyond its own. The manager can ask for as many more sessions at once. */
 export const maxLookAhead = 64;
 
-/** With fewer, each claim of exclusive tasks takes few, and costs almost as much as one of many. */
+/**
+ * How many sessions short exclusive tasks can use. With fewer, each claim takes few tasks, and costs almost as much as
+ * one of many.
+ */
 export const exclusiveSessions = Math.max(32, computeSessions);
 
 /** The scaler assumes short runs until it has seen this many runs per session. */
 export const samplesPerSession = 4;
 
-/** Between two reports to the supervisor that the server has no free connection. */
+/** The least time between two reports to the supervisor that the server has no free connection. */
 export const serverFullReportMs = 500;
 
 // Queues of busy sessions (decision 10)
@@ -44,7 +51,7 @@ export const shortMedianMs = 2 * shortRunMs;
 /** How many slots a group gets for each measured run. With few of them, the expected run time is uncertain. */
 export const slotsPerMeasuredRun = 2;
 
-/** However short the SQL of a run is, in ms. */
+/** The least time that a run occupies its session, however short its SQL is. */
 export const minRunMs = 0.2;
 
 /** The weights of the newest run in its group's average run time, and of the newest cycle in the average cycle time. */
@@ -64,12 +71,15 @@ export const lowWaterMark = { min: 8, max: 60, cycles: 1.5 };
 export const ownGroupQueue = { min: 25, max: 120, cycles: 3 };
 export const anyGroupQueue = { min: 15, max: 100, cycles: 2.5 };
 
-/** Before a queued task can be recalled for an unused session. */
+/** How long a task stays queued before it can be recalled for an unused session. */
 export const minQueuedMs = 25;
 
 // Cycles
 
-/** While all sessions have enough to do. Collecting for 12 ms made no difference (decision 22). */
+/**
+ * While all sessions have enough to do, results are collected for this long, or until so many have arrived. Collecting
+ * for 12 ms made no difference (decision 22).
+ */
 export const collectMs = 4;
 export const maxCollectedResults = 200;
 
@@ -91,7 +101,7 @@ export const longQueuedMs = 100;
 
 export const maxWrittenResults = 1_000;
 
-/** For how long the full completion writes all results after the plain one has failed. */
+/** How long the full completion writes all results after the plain one has failed. */
 export const fullCompletionMs = 1_000;
 
 // Busy mode (decision 15)
@@ -118,7 +128,7 @@ export const soonAgainMs = 1_000;
 /** Polling interval in busy mode. It grows while polls find nothing. */
 export const busyPollMs = { min: 2, max: 50 };
 
-/** The same while every session is busy. A new task could not start sooner anyway. */
+/** Polling interval while every session is busy. A new task could not start sooner anyway. */
 export const saturatedPollMs = 200;
 
 export const pollGrowth = 1.5;
@@ -149,7 +159,7 @@ export const maxRememberedStarts = 10_000;
 /** How many paused groups one search visits, and how many tasks it reads in all of these groups together. */
 export const maxPausedSearch = { groups: 50, tasks: 5_000 };
 
-/** Before a paused group is searched again in which a search has found nothing. */
+/** How long a paused group in which a search has found nothing is not searched again. */
 export const pausedRestMs = 1_000;
 
 export const maxMarkedDue = 1_000;
@@ -186,7 +196,7 @@ export const singleClaimsAfterTrials = 50;
  */
 export const lockedRecheckMs = { first: 20, max: 60_000, restFactor: 10 };
 
-/** Before a rejected row is tried again; at most `maxTransientRetryMs` after a transient error (decision 19). */
+/** How long a rejected row is not tried again; at most `maxTransientRetryMs` after a transient error (decision 19). */
 export const rejectedRowRetryMs = { first: 1_000, max: 60_000 };
 export const maxTransientRetryMs = 5_000;
 
@@ -200,10 +210,10 @@ export const maxRejectedRetryMs = 20_000;
 export const maxOwedTries = 20;
 export const owedRestFactor = 9;
 
-/** How long one call can find out which rows are rejected. The whole cycle waits for it. */
+/** How long one call can spend on finding out which rows are rejected. The whole cycle waits for it. */
 export const isolationMs = 50;
 
-/** Between checks whether the backend of an orphan is gone. It usually ends soon after its connection. */
+/** Between checks whether the backend of an orphan is gone, which usually ends soon after its connection. */
 export const orphanCheckMs = { first: 10, max: 200 };
 
 export const remoteQueryMs = { first: 200, max: 5_000 };
@@ -211,17 +221,17 @@ export const remoteQueryMs = { first: 200, max: 5_000 };
 /** Between checks whether the server has free connections for waiting groups. */
 export const connectionRetryMs = { first: 20, max: 1_000 };
 
-/** For how long sessions leave half of the free connections to remote tasks after the server has refused one. */
+/** How long sessions leave half of the free connections to remote tasks after the server has refused one. */
 export const remoteReserveMs = 5_000;
 
 /** If a single connection has been available for this long, no remote task seems to need it. */
 export const connectionUnusedMs = 50;
 
-/** A manager whose process is known to be frozen may hold the table lock so long. Otherwise, see `pg_conf.frozen`. */
+/** How long a manager whose process is known to be frozen may hold the table lock. For others, see `pg_conf.frozen`. */
 export const frozenManagerMs = 5_000;
 /** How often to look whether other processes still have sessions with tasks. */
 export const ownerCheckMs = 500;
-/** After another process has answered, before it is asked again. */
+/** How long another process that has answered is not asked again. */
 export const ownersAskMs = 10_000;
 
 /** How often the manager of a copy looks whether the copy has been accepted. */
@@ -231,17 +241,17 @@ export const homeCheckMs = 60_000;
 
 // Ledgers (decision 3)
 
-/** After how many runs, or ms, the two ledgers are switched. */
+/** After how many runs, or after which time, the two ledgers are switched. */
 export const maxLedgerUse = { runs: 20_000, ms: 5 * 60_000 };
 
-/** From a switch to the first attempt to empty the idle ledger, when most runs using it have ended. */
+/** The time from a switch to the first attempt to empty the idle ledger. By then, most runs using it have ended. */
 export const ledgerSettleMs = 2_000;
 
 export const ledgerRetryMs = 1_000;
 
 // Pruning
 
-/** After `max`, a round follows even if no row seems to be old enough: users may have changed `keep`. */
+/** Between two rounds of pruning. After `max`, one follows in any case, because users may have changed `keep`. */
 export const pruneIntervalMs = { min: 1_000, max: 5 * 60_000 };
 
 // Schedules
@@ -255,15 +265,16 @@ export const zoneCheckRows = 50;
 /** How far the server's clock has to be set back for the schedules to be replanned. Vixie cron has the same limit. */
 export const clockStepMs = 3 * 60 * 60 * 1000;
 
-/** Until another attempt to replan schedules whose rows were locked. */
+/** Between attempts to replan schedules whose rows were locked. */
 export const clockStepRetryMs = 1_000;
 
 // Watching the server (decision 18)
 
+/** Between checks of the sessions' backends, while any session is busy or none is. */
 export const backendCheckMs = { busy: 150, idle: 300 };
 
 /** Between comparisons of the settings while tasks are claimed only for busy sessions. Each costs a query. */
 export const settingsCheckMs = 250;
 
-/** In deep sleep, the three queries of a check would be most of what a manager does. */
+/** Between checks for stalls. In deep sleep, the three queries of a check would be most of what a manager does. */
 export const stallCheckMs = { awake: 2_500, asleep: 30_000 };
