@@ -12,6 +12,7 @@ export interface ClaimResult {
   readonly late: readonly DueTask[];
   /** How many of the tasks that were read could start but got no slot. */
   readonly more: number;
+  /** Hashes of the groups of these tasks. */
   readonly moreOf: ReadonlySet<number>;
   /** How many of the tasks that got no slot are exclusive (must be alone in a session's queue). */
   readonly exclusive: number;
@@ -144,6 +145,7 @@ export function slotValues(request: ClaimRequest): unknown[] {
   const owners = new Map<string, number>();
   const pids: number[] = [];
   const numbers = allSlots(request).map(({ owner, pid }) => {
+    // `push` returns the new length, which is the number of a session that is new here.
     const number = owners.get(owner) ?? pids.push(pid);
     owners.set(owner, number);
     return number;

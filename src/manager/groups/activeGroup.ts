@@ -34,6 +34,7 @@ export interface ActiveGroup extends HeapItem, Omit<GroupLoad, "sessions"> {
   starting: number;
   /** Null if no due task is known. */
   head: Head | null;
+  /** The scan round in which the head was last set. */
   round: number;
   paused: boolean;
   /** Whether the head is probably exclusive, that is, has to be alone in its session's queue. The last claim tells. */

@@ -22,6 +22,7 @@ interface Skipped {
 }
 
 export interface ScannedGroup extends HeadRow {
+  /** Whether the whole table is paused. */
   readonly all: boolean;
 }
 

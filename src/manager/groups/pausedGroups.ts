@@ -13,6 +13,7 @@ interface Search {
   restUntil: number;
   /** The value of the change counter when the search last started at the beginning of the group. */
   changes: number;
+  /** Whether the head of the group was paused in this scan round. */
   seen: boolean;
 }
 

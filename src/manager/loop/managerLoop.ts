@@ -149,6 +149,7 @@ export class ManagerLoop {
     await this.#retryLocked();
   }
 
+  /** Writes the results of runs that had begun before the table became a copy. Then, all rows may have changed. */
   async #writeHeld(): Promise<void> {
     this.#changed = true;
     this.#scannedAt = 0;
@@ -199,7 +200,10 @@ export class ManagerLoop {
     }
   }
 
-  /** Retries the work that waits for locked rows, every `sleep` ms. Locked due tasks are rechecked sooner. */
+  /**
+   * Retries the work that waits for locked rows, every `sleep` ms, also under load, when the loop does not pause.
+   * Locked due tasks are rechecked sooner.
+   */
   async #retryLocked(): Promise<void> {
     const { workCycle } = this.#options;
     if (!workCycle.isWaiting && workCycle.retryMs > 0) return;

@@ -22,7 +22,8 @@ export const asyncTrigger = (table: TaskTable) => ({
  *
  * The args are an object that describes the change: op, schema, table, new and old. A row trigger plans a task for each
  * row. A statement trigger with transition tables plans one for each `maxRows` changed rows, with `new` and `old` as
- * arrays of rows. With a key, it plans a single task.
+ * arrays of rows. With a key, it plans a single task. Both tables have the rows in the order of their changes, so rows
+ * at the same position belong together.
  */
 function createStatement(table: TaskTable): string {
   const name = literal(table.asyncFunction);

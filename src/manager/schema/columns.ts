@@ -65,7 +65,7 @@ export const columnComments = ({ qualified }: TaskTable, columns: readonly { rea
     .map(({ name }) => `COMMENT ON COLUMN ${qualified}.${identifier(name)} IS ${literal(comments.get(name) ?? "")}`)
     .join(";\n");
 
-/** Defaults are set afterwards, so that no row is rewritten. A column may exist if the record was lost. */
+/** Sets defaults later, only for new rows, so that no row is rewritten. A column may exist if the record was lost. */
 export async function addMissingColumns(client: Client, table: TaskTable, version: number): Promise<void> {
   const { columns } = await readLayout(client, table);
   const missing = columnsSince(version).filter(({ name }) => !columns.has(name));

@@ -7,8 +7,8 @@ import type { TaskTable } from "./taskTable.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
 
 /**
- * A function that users call, and that pg-task itself does not need. Its comment begins with `comment`, and a digest of the
- * statement that created it follows. `purpose` is what users do with it, in the plural.
+ * A function that users call, and that pg-task itself does not need. Its comment begins with `comment`, and a digest of
+ * the statement that created it follows. `purpose` is what users do with it, in the plural.
  */
 type UserFunction = ReturnType<typeof asyncTrigger>;
 

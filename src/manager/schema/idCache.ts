@@ -7,7 +7,10 @@ export interface IdCache {
   readonly size: number;
 }
 
-/** With such a sequence, a task may have a smaller id than one inserted before, and cannot wait for it. */
+/**
+ * Null if ids are in the order of the INSERTs. Otherwise, a task may have a smaller id than one that another session
+ * has inserted before, and cannot wait for it.
+ */
 export async function readIdCache(client: Client, { qualified }: TaskTable): Promise<IdCache | null> {
   const { rows } = await client.query<IdCache>(
     `SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS sequence, s.seqcache::float8 AS size

@@ -4,8 +4,8 @@ import type { Client } from "../../shared/postgres/client.js";
 import { maxNameBytes } from "./taskTable.js";
 
 /**
- * From the entry, or else the setting of its role, database or server, or else the file. `client` is of the entry's
- * user.
+ * Finds the schema and the name of an entry's table: in the entry, or else in the setting of its role, database or
+ * server, or else in the file. `client` is a connection of the entry's user.
  */
 export async function locateTable(
   client: Pick<Client, "query">,

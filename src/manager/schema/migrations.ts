@@ -18,9 +18,9 @@ export const latestVersion = Math.max(6, ...columnList.map(({ since }) => since)
 
 /** The comment of every function that pg-task created begins with this text. */
 export const ownComment = "pg-task ";
-/** Records the version. Tables of which the comment begins with `migration` are adopted. */
+/** Records the version. Unreleased versions wrote `migration` instead of `version`; their tables are adopted. */
 const versionComment = `${ownComment}version `;
-/** Earlier, the user's columns with names of ours were listed here. Such a table lacks columns of version 2. */
+/** Unreleased versions listed here the user's columns with names of pg-task's. Such tables lack those of version 2. */
 const formerColumnsComment = `${ownComment}wake-up, own columns: `;
 
 /** Splits SQL into its statements. A semicolon inside a function body or a string does not end one. */

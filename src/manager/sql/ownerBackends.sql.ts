@@ -23,7 +23,8 @@ WHERE NOT EXISTS (
 }
 
 /**
- * Except those of other roles, and, unless they are this manager's own sessions, those not known to serve this table.
+ * Terminates the backends of these owners, except those of other roles and, unless they are this manager's own sessions
+ * (`areOwn`), those that are not known to serve this table.
  *
  * @returns how many were terminated
  */

@@ -33,6 +33,7 @@ export class PartitionWatcher {
     try {
       if (await hasNewPartitions(client, table, entry())) found();
     } catch (error) {
+      // The cycles report errors of the connection or the table, so the error is only logged here.
       log.debug({ reason: toReport(error).message }, "partition check failed");
     }
   }

@@ -18,6 +18,7 @@ export class Pruner {
   /** When the first row that the last round has left can be deleted, and the same for the present round so far. */
   #dueAt = Infinity;
   #roundDueAt = Infinity;
+  /** When the last round ended. */
   #roundAt = performance.now();
   #deleted = 0;
   #isFailureLogged = false;
@@ -64,6 +65,7 @@ export class Pruner {
       return step;
     } catch (error) {
       this.#notBefore = performance.now() + pruneIntervalMs.min;
+      // After a transient error, such as a lock timeout, the step is tried again.
       this.#touched ||= isTransient(error);
       const reason = lastingReason(error);
       if (!this.#isFailureLogged) this.#log.warn({ reason }, "cannot prune finished tasks");

@@ -29,9 +29,10 @@ const optionChecks = (
 ];
 
 /**
- * Creates or replaces the function and the triggers, unless their statements are unchanged. Then nothing is locked.
+ * Creates or replaces the function and the triggers that check the optional columns, and that plan the first run of a
+ * rule. If their statements are unchanged, nothing is locked.
  *
- * @param zone of rules that name none. If it is empty, it is what new sessions of the table's owner get.
+ * @param zone time zone of rules that name none. If it is empty, they get that of new sessions of the table's owner.
  * @returns whether the objects were created or replaced
  */
 export async function ensureOptions(
