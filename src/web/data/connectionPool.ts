@@ -49,9 +49,9 @@ interface Connector {
 class PooledClient extends EventEmitter {
   readonly #connector: Connector;
   #opened: Client | null = null;
-  /** The pool keeps no client without it. */
-  readonly _queryable = true;
-  wasUsed = false;
+  #hasEnded = false;
+  /** Whether the connection has been idle since it was opened, so that it may have been lost unnoticed. */
+  wasIdle = false;
 
   /** Called by the pool with its own options. */
   constructor(connector: Connector) {
@@ -59,6 +59,11 @@ class PooledClient extends EventEmitter {
     this.#connector = connector;
     // The pool listens only while the client is idle. A request notices a loss itself.
     this.on("error", () => {});
+  }
+
+  /** The pool keeps no client without it. */
+  get _queryable(): boolean {
+    return !this.#hasEnded;
   }
 
   get opened(): Client {
@@ -72,7 +77,10 @@ class PooledClient extends EventEmitter {
     } catch (error) {
       return done(error);
     }
-    this.#opened.once("end", () => this.emit("error", new Error("the connection ended")));
+    this.#opened.once("end", () => {
+      this.#hasEnded = true;
+      this.emit("error", new Error("the connection ended"));
+    });
     done();
   }
 
@@ -152,10 +160,10 @@ export class ConnectionPool {
     return await this.#run(writing, () => !began);
   }
 
-  /** Closes connections in use, too. */
+  /** Closes connections in use, too. Can be called repeatedly. */
   async close(): Promise<void> {
     this.#closing.abort();
-    this.#endPool();
+    if (!this.#pool.ending) this.#endPool();
     while (this.#ending.size > 0) await Promise.all(this.#ending);
   }
 
@@ -186,7 +194,7 @@ export class ConnectionPool {
     this.#ending.delete(ending);
   }
 
-  /** If `work` takes longer, the server is marked as unresponsive. */
+  /** If `work` takes longer, the server is marked as unresponsive, and the requests that wait for a connection fail. */
   async #withTimeout<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     return await withTimeout(requestMs, this.#closing.signal, async (signal) => {
       signal.addEventListener("abort", () => {
@@ -218,11 +226,10 @@ export class ConnectionPool {
         } catch (error) {
           isLost = !(error instanceof ApiError) && endsConnection(error);
           if (signal.aborted && isLost) throw this.#timeoutError;
-          if (!isLost || !client.wasUsed || !canRepeat()) throw toApiError(error);
+          if (!isLost || !client.wasIdle || !canRepeat()) throw toApiError(error);
           return null;
         } finally {
-          client.wasUsed = true;
-          client.release(isLost);
+          release(client, isLost);
         }
       });
       if (done !== null) return done.result;
@@ -235,12 +242,12 @@ export class ConnectionPool {
    */
   async #probeServer(): Promise<void> {
     this.#probe ??= this.#acquire()
-      .then((client) => client.release())
+      .then((client) => release(client))
       .finally(() => (this.#probe = null));
     if ((await waitAtMost(unresponsiveWaitMs, this.#probe, "late")) === "late") throw unresponsiveError();
   }
 
-  async #acquire(): Promise<PooledClient & Pick<PoolClient, "release">> {
+  async #acquire(): Promise<Acquired> {
     if (this.#closing.signal.aborted) throw stoppingError();
     if (this.#pool.waitingCount >= maxWaiting) throw busyError();
     const request = this.#pool.connect();
@@ -249,12 +256,19 @@ export class ConnectionPool {
       if (client instanceof PooledClient) return client;
       // The pool cannot withdraw the request.
       request.then(
-        (late) => late.release(),
+        (late) => late instanceof PooledClient && release(late),
         () => {},
       );
       throw this.#isUnresponsive || this.#closing.signal.aborted ? this.#timeoutError : busyError();
     });
   }
+}
+
+type Acquired = PooledClient & Pick<PoolClient, "release">;
+
+function release(client: Acquired, isLost = false): void {
+  client.wasIdle = true;
+  client.release(isLost);
 }
 
 const changeUnknown = "the connection was lost: it is unknown whether the change took effect";
@@ -265,6 +279,7 @@ const busyError = (): ApiError => new ApiError("BUSY", "too many requests for th
 
 const unresponsiveError = (): ApiError => new ApiError("UNAVAILABLE", "the server does not answer: try again");
 
+/** True also for every error that does not come from the server. */
 function endsConnection(error: unknown): boolean {
   const state = sqlState(error);
   // The connection was terminated by an administrator, a shutdown, a crash, an idle timeout or a protocol violation.

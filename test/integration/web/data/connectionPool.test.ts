@@ -95,5 +95,6 @@ test("requests that wait for a server fail at once when it turns out to be unres
   await again.started;
   again.finish();
   assert.equal(await again.answer, 1);
+  await Promise.all([pool.close(), pool.close()]);
   await pool.close();
 });
