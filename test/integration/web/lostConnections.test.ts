@@ -6,10 +6,9 @@ import { taskListSchema } from "../../../src/web/api/taskSchemas.js";
 import { serverTarget } from "../../support/database.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startWeb } from "../../support/startWeb.js";
-import { insertTask } from "../../support/tasks.js";
 import { TcpProxy } from "../../support/tcpProxy.js";
 import { untyped } from "../../support/untyped.js";
-import { waitForRow } from "../../support/tasks.js";
+import { insertTask, waitForRow } from "../../support/tasks.js";
 import { poll } from "../../support/web.js";
 
 const { port, host } = serverTarget();

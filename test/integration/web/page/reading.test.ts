@@ -184,7 +184,7 @@ describe("the page", { skip: noBrowserReason }, () => {
 
 describe("a task's options on the page", { skip: noBrowserReason }, () => {
   it("shows the last try, its error and the time of the next one", async () => {
-    const [id = ""] = await insertTask(client, "SELECT 1/0", { group: "retry", retry: 2, backoff: "1 hour" });
+    const id = await insertTask(client, "SELECT 1/0", { group: "retry", retry: 2, backoff: "1 hour" });
     await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'PLAN' AND attempt = 1", [id]);
     const page = await openPage(web, `/tables/${table}/tasks/${id}`);
     await page.getByText("1 of 3 attempts failed", { exact: true }).waitFor();
