@@ -19,7 +19,7 @@ export const pipelineMs = 8;
 export const durationGrowth = 1.25;
 export const durationShrink = 0.64;
 
-/** Most runs have ended by then, in ms. */
+/** A queued run is reported as started after this time, in ms. Most runs have ended by then. */
 export const startedReportMs = 50;
 
 /** How long results are collected, in ms: a message between threads costs more than its bytes. */
@@ -46,6 +46,7 @@ export const maxConflicts = 5;
 /** How many attempts may fail before the input has run, such as by a cancel meant for another run. */
 export const maxAttemptsWithoutRun = 10;
 
+/** How often a cancelled reset of a session is repeated: often, because giving up costs the session. */
 export const maxResets = 100;
 
 /** If a cancel hit nothing, or the task's SQL caught the error, it is repeated after this time, in ms. */

@@ -47,6 +47,7 @@ export class Backoff {
   }
 }
 
+/** Node fires a timer at once if it is set for longer. */
 export const longestTimerMs = 2_147_483_647;
 
 /**

@@ -4,7 +4,10 @@ export const slowRunMs = 50;
 /** After this time, in ms, a task that could start but has not counts as stalled. */
 export const stalledMs = 10_000;
 
-/** How long the steps of a stop can take after the grace period, in ms, each more than the one before. */
+/**
+ * How long the steps of a stop can take after the grace period, in ms: each more than the one before, so that each step
+ * has ended by itself before the next one cuts it off.
+ */
 export const stopMarginsMs = {
   /** Until the manager no longer waits for cancelled runs to end. */
   cancelledRuns: 1_500,

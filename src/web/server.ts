@@ -163,7 +163,7 @@ export class WebServer implements LifecycleHooks {
     this.#serving = this.#serve(addresses, signal, this.#serving);
   }
 
-  /** What may have freed the address shortens the wait. */
+  /** A new leader tries the address again at once, and so does a process that can now reach its cluster. */
   #followRole(): void {
     const { role } = this.#options.cluster;
     const isLeader = role === "leader";

@@ -39,8 +39,8 @@ const maxFailedCancels = 3;
  *
  *     local: clock, settings ─ remote: connect ─ run ─ close ─ local: clock, reset
  *
- * With `count` or `live`, the remote session is kept for a next run of the same group and connection string. While it is
- * connecting, a run is ended by aborting the attempt, later by a cancel request to the remote server.
+ * With `count` or `live`, the remote session is kept for a next run of the same group and connection string. To end a run
+ * early, the attempt to connect is aborted, or, later, a cancel request is sent to the remote server.
  */
 export class RemoteExecution {
   wasQueued = false;

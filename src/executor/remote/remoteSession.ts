@@ -16,7 +16,9 @@ import type { ProtocolConnection } from "../../shared/postgres/protocol/connecti
 import type { ForwardingLog } from "../forwardingLog.js";
 import { messageLimit } from "../session/connector.js";
 
+/** A kept session that does not answer within this time, in ms, is not usable. */
 const answerMs = 5_000;
+
 /**
  * A session on a remote server. It runs one task at a time, and can be kept for the next one (`count`, `live`). A run that
  * loses the connection fails. A kept session that loses it is not usable.

@@ -34,9 +34,10 @@ const plainStart = encodeCommand(startClock);
 export const begin: Block = block([beginCommand]);
 
 export const commitWithProof = commitMessages([]);
+/** Does not wait for the WAL flush, because the flush for the row's DONE covers this commit too. */
 export const commitWithoutProof = commitMessages([unlisten, commitUnflushed]);
 
-/** Commits alone, or begins the next transaction, which saves a message. */
+/** `chained` also begins the next transaction, which saves a message. */
 function commitMessages(before: readonly Buffer[]): { readonly last: Block; readonly chained: Block } {
   return {
     last: block([...before, commit]),

@@ -13,7 +13,10 @@ export interface StepwiseAttemptContext {
 }
 
 const endTags = new Set(["COMMIT", "ROLLBACK", "PREPARE TRANSACTION"]);
-/** With one of these tags and an open transaction, the input has begun it. COMMIT may have been COMMIT AND CHAIN. */
+/**
+ * If a statement of the input has one of these tags and a transaction is open afterwards, the input has begun it: COMMIT
+ * may have been COMMIT AND CHAIN.
+ */
 const openingTags = new Set(["BEGIN", "START TRANSACTION", "COMMIT"]);
 
 /**

@@ -21,7 +21,7 @@ export type ToManager =
   | { readonly type: "grant"; readonly sessions: number; readonly number: number }
   /** A manager that is waiting to reconnect retries at once. */
   | { readonly type: "retryNow" }
-  /** Another manager has lost its connection to the same server: probe yours at once. */
+  /** Another manager has lost its connection to the same server: this one probes its own at once. */
   | { readonly type: "probe" }
   /** Is the event loop running? Answered by `heartbeat`. */
   | { readonly type: "heartbeat" }

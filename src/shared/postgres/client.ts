@@ -48,6 +48,7 @@ interface ClientOptions extends Omit<LoginOptions, "options"> {
    * else of the session, such as LISTEN or locks.
    */
   readonly acceptsPooler?: boolean;
+  /** Whether the server must not be a standby, whatever `target_session_attrs` says. */
   readonly writable?: boolean;
 }
 
@@ -189,6 +190,7 @@ export function inOneWrite<T>(client: Client, send: () => T): T {
 
 const terminateMs = 2_000;
 
+/** Never rejects. If the server does not answer, the connection is destroyed. */
 export async function disconnect(client: Client): Promise<void> {
   const timer = setTimeout(() => client.connection.stream.destroy(), terminateMs);
   await client.end().catch(() => {});

@@ -73,7 +73,7 @@ const newerValues = Object.entries(newerSettings)
 
 /**
  * Returns the statements that apply settings until the end of the transaction, except those that the server does not
- * have and those of the pooler's own connection.
+ * have and those that belong to the pooler's own connection instead of a transaction.
  */
 export function transactionSettingsSql(settings: StartupSettings): string {
   const all: StartupSettings = { ...settings, ...newerSettings };

@@ -4,6 +4,7 @@ export type Pair = readonly [keyword: string, value: string];
 interface Keyword {
   /** The environment variable that gives the value if nothing else does. */
   readonly variable?: string;
+  /** Remote tasks take the value from the manager's own connection instead of the variable. */
   readonly inherited?: true;
   readonly secret?: true;
   /** What to do instead. Without it, the keyword is accepted; with it, ignoring it would affect security or results. */

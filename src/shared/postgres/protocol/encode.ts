@@ -114,6 +114,7 @@ function writeLength(length: number, into: Buffer, offset: number): void {
 const reason = "COPY FROM STDIN is not supported";
 const refusal = encodeCopyFail(reason);
 
+/** The server quotes the reason in its error. */
 export const isCopyRefusal = ({ message }: Pick<ServerError, "message">): boolean => message.endsWith(reason);
 
 export function copyRefusal(code: number): Buffer | null {
