@@ -43,8 +43,11 @@ async function results(...args: readonly string[]): Promise<[number | null, stri
   return [code, outcomes(stdout)];
 }
 
-const states = async (...ids: string[]): Promise<unknown[]> =>
-  await Promise.all(ids.map(async (id) => (await row(id))["state"]));
+async function states(...ids: string[]): Promise<unknown[]> {
+  const found: unknown[] = [];
+  for (const id of ids) found.push((await row(id))["state"]);
+  return found;
+}
 
 const past = { plan: "2024-01-01", start: "2024-01-01", stop: "2024-01-01" };
 
