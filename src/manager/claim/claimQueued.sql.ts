@@ -12,6 +12,8 @@ export const canBeQueued = ({ groups, slots, dedicated, except, contended = [] }
   groups.every(({ ownSlots }) => ownSlots !== null);
 
 interface QueuedRow extends ClaimedRow {
+  /** The position of the task among the due tasks of its group, counted from 1. */
+  readonly nth: number;
   /** The task behind this one in its group. Null if there is none. */
   readonly next_id: string | number | null;
   readonly next_max: number;
@@ -37,12 +39,27 @@ export async function claimQueued(
     values: [...groupValues(request), ...slotValues(request)],
   });
   if (rows.length === 0) return null;
-  // The rows come in the order in which the tasks start, so the last one of a group decides.
-  const last = new Map(rows.map((row) => [row.hash, row]));
-  const heads = [...last.values()].flatMap(({ hash, next_id: id, next_max: max }) =>
-    id === null ? [] : { id: String(id), hash, max, paused: false, gapMs: 0, exclusive: false },
-  );
-  return { ...emptyClaim, claimed: rows.map(toTask), heads };
+  return { ...emptyClaim, heads: readHeads(request, rows), claimed: rows.map(toTask) };
+}
+
+/**
+ * Finds the next head of each group of which a task was claimed: the first task that was not. The rows come in the order
+ * in which the tasks start. One is missing if another client has changed it while the claim waited for its row, so that
+ * it became exclusive, for example. The next claim has to read it again.
+ */
+function readHeads({ groups }: ClaimRequest, rows: readonly QueuedRow[]): ClaimResult["heads"] {
+  const last = new Map<number, QueuedRow | null>();
+  for (const row of rows) {
+    const before = last.get(row.hash);
+    if (row.nth === (before?.nth ?? 0) + 1) last.set(row.hash, row);
+    else if (before === undefined) last.set(row.hash, null);
+  }
+  return groups.flatMap(({ hash, ...first }) => {
+    const row = last.get(hash);
+    if (row === undefined || row?.next_id === null) return [];
+    const { max, id } = row === null ? first : { max: row.next_max, id: row.next_id };
+    return { id: String(id), hash, max, paused: false, gapMs: 0, exclusive: false };
+  });
 }
 
 function claimQueuedStatement(table: TaskTable, traced: boolean): string {
@@ -55,9 +72,10 @@ function claimQueuedStatement(table: TaskTable, traced: boolean): string {
   return `
 UPDATE ${table.qualified} AS t SET ${assigned(table, "g")}
 FROM (
-  SELECT id, next_id, next_max, false AS starts_now, ($7::text[])[session] AS owner, ($8::integer[])[session] AS pid
+  SELECT id, nth::integer AS nth, next_id, next_max, false AS starts_now,
+    ($7::text[])[session] AS owner, ($8::integer[])[session] AS pid
   FROM (
-    SELECT d.id, nth <= g.most AS fits, ($9::integer[])[g.own + nth] AS session, next_id, next_max,
+    SELECT d.id, nth, nth <= g.most AS fits, ($9::integer[])[g.own + nth] AS session, next_id, next_max,
       bool_or(d.needs_full OR nth <= g.most AND d.max < g.running - 1) OVER () AS needs_full
     FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[])
       AS g(hash, running, max, id, most, own)
@@ -77,5 +95,5 @@ FROM (
 ) AS g
 WHERE ${hasId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${isExclusive(table)})
   AND ${limitsLockWait} AND (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL
-RETURNING ${claimedColumns(table, "g", traced)}, g.next_id, g.next_max`;
+RETURNING ${claimedColumns(table, "g", traced)}, g.nth, g.next_id, g.next_max`;
 }

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { setTimeout } from "node:timers/promises";
 import * as fc from "fast-check";
 import { claimFull, type ClaimRequest, type ClaimResult } from "../../../../src/manager/claim/claimFull.sql.js";
 import { canBeQueued, claimQueued } from "../../../../src/manager/claim/claimQueued.sql.js";
@@ -129,6 +130,32 @@ test("a locked row makes a queued claim give up, and it has claimed nothing", as
   await user.query("ROLLBACK");
   const { rows } = await user.query("SELECT FROM task WHERE state = 'PLAN'");
   assert.equal(rows.length, 3);
+});
+
+test("a task that becomes exclusive while a queued claim waits for its row is the next head", async () => {
+  for (const changed of [1, 2]) {
+    let claimed: ClaimResult | null = null;
+    // The claim waits for the row only briefly, so the change may come too early or too late.
+    while (claimed === null) {
+      await user.query("TRUNCATE task, task_pause RESTART IDENTITY");
+      await user.query(`INSERT INTO task ("group", max, input) SELECT 'a', 4, 'SELECT 1' FROM generate_series(1, 4)`);
+      await user.query("BEGIN");
+      await user.query("UPDATE task SET count = 1 WHERE id = $1", [changed]);
+      const claiming = claimQueued(manager, table, requestOf([3, 1], 1)).catch(() => null);
+      await setTimeout(2);
+      await user.query("COMMIT");
+      claimed = await claiming;
+    }
+    const missing = String(changed);
+    assert.deepEqual(
+      claimedOf(claimed)?.map(({ id }) => id),
+      ["1", "2", "3"].filter((id) => id !== missing),
+    );
+    const position = changed === 1 ? { id: String(-(2n ** 63n)), max: 2_147_483_647 } : { id: missing, max: 4 };
+    assert.deepEqual(headsOf(claimed), [
+      { hash: hashes[0]?.rows[0]?.h, paused: false, gapMs: 0, exclusive: false, ...position },
+    ]);
+  }
 });
 
 test("only a request whose tasks all queue behind their own group, with nothing to skip, can be queued", () => {
