@@ -108,6 +108,15 @@ describe("a drain", () => {
 });
 
 describe("a failure", () => {
+  it("while it runs stops it without a drain, and the first one is the reason", async () => {
+    const { lifecycle, states } = createLifecycle(noHooks);
+    await lifecycle.start();
+    const first = new Error("first");
+    void lifecycle.fail(first);
+    assert.equal(await lifecycle.fail(new Error("second")), first);
+    assert.deepEqual(states, ["starting", "running", "stopping", "stopped"]);
+  });
+
   it("may be thrown synchronously, and need not be an Error", async () => {
     const { lifecycle } = createLifecycle({
       ...noHooks,

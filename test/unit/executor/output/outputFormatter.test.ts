@@ -102,6 +102,11 @@ test("output within the limit keeps as many whole lines as fit", () => {
   );
 });
 
+test("a header is kept only together with its first row", () => {
+  const output = make({}, rowsSet(["a", "b"], [["long", "longer"]]), 5);
+  assert.deepEqual([output.text, output.failure], [null, "output exceeds 5 bytes (pg_task.output)"]);
+});
+
 test("exceeding the limit is reported once, and nothing is added afterwards", () => {
   let failures = 0;
   const output = new OutputFormatter(defaultFormat, 3, { failed: () => failures++ });

@@ -8,6 +8,19 @@ function make(timeoutMs = 0) {
   return { cancels, cancellation };
 }
 
+test("a cancel requested before the start is sent then, and none is sent after the end", () => {
+  const early = make();
+  early.cancellation.request("abort");
+  assert.equal(early.cancels.length, 0);
+  early.cancellation.start();
+  assert.equal(early.cancels.length, 1);
+  const late = make();
+  late.cancellation.start();
+  late.cancellation.end();
+  late.cancellation.request("timeout");
+  assert.deepEqual([late.cancels.length, late.cancellation.reason], [0, null]);
+});
+
 test("only the first reason counts, and one cancel is sent", () => {
   const { cancels, cancellation } = make();
   cancellation.start();
