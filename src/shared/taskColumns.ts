@@ -37,14 +37,15 @@ const valueKinds = {
   jsonb: "json",
 } as const;
 
+// The traits that columns share, each with the version of the table in which these columns came.
 const given = { by: "producer", inherited: true, since: 1 } as const;
 const output = { ...given, default: "parameter" } as const;
 const span = { ...output, type: "interval", bounds: "not below 0" } as const;
 const result = { by: "pg-task", inherited: false, since: 1 } as const;
 const moment = { type: "timestamp with time zone", nullable: true } as const;
 const internal = { by: "internal", inherited: false, since: 1 } as const;
-const later = { since: 2, nullable: true } as const;
-const option = { ...given, ...later } as const;
+const since2 = { since: 2, nullable: true } as const;
+const option2 = { ...given, ...since2 } as const;
 
 export const taskColumns = {
   id: { ...result, type: "bigint", meaning: "primary key" },
@@ -114,47 +115,53 @@ export const taskColumns = {
   owner: { ...internal, type: "text", nullable: true, meaning: "the session that has the task, null when none has" },
   remote: { ...given, type: "text", nullable: true, value: "string", meaning: "connection string of another database" },
   keep: { ...span, meaning: "how long the finished row is kept, 0 is forever" },
-  rule: { ...option, type: "text", value: "rule", meaning: "run by this schedule: cron, RFC 5545, or a query" },
-  zone: { ...option, type: "text", value: "name", meaning: "time zone of the rule" },
-  catchup: { ...option, type: "boolean", meaning: "make up for every missed time" },
-  overlap: { ...option, type: "boolean", meaning: "plan the next run when this one starts" },
+  rule: { ...option2, type: "text", value: "rule", meaning: "run by this schedule: cron, RFC 5545, or a query" },
+  zone: { ...option2, type: "text", value: "name", meaning: "time zone of the rule" },
+  catchup: { ...option2, type: "boolean", meaning: "make up for every missed time" },
+  overlap: { ...option2, type: "boolean", meaning: "plan the next run when this one starts" },
   retry: {
-    ...option,
+    ...option2,
     type: "integer",
     default: "parameter",
     meaning: "how often it is tried again after an error that sqlstate allows",
   },
   backoff: {
-    ...option,
+    ...option2,
     type: "interval",
     default: "parameter",
     meaning: "pause before the first retry, doubled for each further one",
   },
-  sqlstate: { ...option, type: "text[]", value: "codes", meaning: "errors that are tried again, such as 40,55P03" },
-  attempt: { ...result, ...later, type: "integer", meaning: "how many tries have failed and led to a retry" },
-  errors: { ...result, ...later, type: "jsonb", meaning: "errors of tries that led to a retry, the oldest first" },
-  after: { ...option, inherited: false, type: "bigint[]", meaning: "older tasks for whose end it waits, such as 7,8" },
-  upon: { ...option, inherited: false, type: "text", value: "how", meaning: "how they have to end: done, fail or end" },
-  key: { ...option, type: "text", meaning: "at most one task with this key waits, and at most one runs" },
-  args: { ...option, type: "jsonb", meaning: "values for the SQL: an array for $1, $2 and so on, or an object" },
-  gap: { ...option, type: "interval", default: "parameter", meaning: "least time since the last start of its group" },
-  role: { ...internal, ...later, inherited: true, type: "name", meaning: "reserved" },
-  created: { ...result, ...later, ...moment, default: "statement_timestamp()", meaning: "when it was inserted" },
+  sqlstate: { ...option2, type: "text[]", value: "codes", meaning: "errors that are tried again, such as 40,55P03" },
+  attempt: { ...result, ...since2, type: "integer", meaning: "how many tries have failed and led to a retry" },
+  errors: { ...result, ...since2, type: "jsonb", meaning: "errors of tries that led to a retry, the oldest first" },
+  after: { ...option2, inherited: false, type: "bigint[]", meaning: "older tasks for whose end it waits, such as 7,8" },
+  upon: {
+    ...option2,
+    inherited: false,
+    type: "text",
+    value: "how",
+    meaning: "how they have to end: done, fail or end",
+  },
+  key: { ...option2, type: "text", meaning: "at most one task with this key waits, and at most one runs" },
+  args: { ...option2, type: "jsonb", meaning: "values for the SQL: an array for $1, $2 and so on, or an object" },
+  gap: { ...option2, type: "interval", default: "parameter", meaning: "least time since the last start of its group" },
+  role: { ...internal, ...since2, inherited: true, type: "name", meaning: "reserved" },
+  created: { ...result, ...since2, ...moment, default: "statement_timestamp()", meaning: "when it was inserted" },
   due: {
     ...internal,
-    ...later,
+    ...since2,
     ...moment,
     meaning: "the time for which it was planned, if a retry, a pause or after has moved its plan",
   },
   wait: {
     ...internal,
-    ...later,
+    ...since2,
     type: "integer",
     meaning: "0 or more if it waits for others; negative if the query in rule has to compute its plan",
   },
   plain: {
     ...internal,
-    ...later,
+    ...since2,
     type: "boolean",
     default: "true",
     meaning: "false if other rows depend on its end; null is true",

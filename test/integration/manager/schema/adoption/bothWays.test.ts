@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { columnList } from "../../../../../src/shared/taskColumns.js";
 import { createDatabase } from "../../../../support/database.js";
 import {
   extensionTable,
@@ -69,6 +70,15 @@ test("the rights and trigger statements in docs/adoption.md are sufficient", asy
   await client.query(triggers);
   await ensureTaskTable({ ...target, user: role }, given);
   await client.query(`DROP OWNED BY ${role} CASCADE; DROP ROLE ${role}`);
+});
+
+test("docs/adoption.md names the columns that a table of the extension may have only after they were renamed", () => {
+  const section = /### Columns of your own[\s\S]*?\)/.exec(readFileSync(projectPath("docs/adoption.md"), "utf8"))?.[0];
+  const named = [...((section ?? "").split("(")[1] ?? "").matchAll(/`(\w+)`/g)].map(([, name = ""]) => name);
+  assert.deepEqual(
+    named,
+    columnList.filter(({ since }) => since > 1).map(({ name }) => name),
+  );
 });
 
 test("the statements under Going back in docs/adoption.md restore the extension's layout", async () => {
