@@ -60,7 +60,8 @@ export const faults: readonly Fault[] = [
       await client.query("BEGIN; LOCK TABLE task IN SHARE ROW EXCLUSIVE MODE");
       await sleep(random.below(maxUnwrittenMs));
       for (let nth = 0; nth < cluster.size; nth += 1) await cluster.restartProcess(nth, "SIGKILL");
-      await client.query("COMMIT");
+      // Meanwhile, no successor could be inserted.
+      await client.query("INSERT INTO audit_failure VALUES ('LOCK', now(), clock_timestamp()); COMMIT");
     },
   },
   {

@@ -134,7 +134,7 @@ export async function prepare(client: Client): Promise<void> {
     CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW
       WHEN (OLD.data = 'an insert whose row a trigger sometimes rejects' AND NOT NEW.replanned)
       EXECUTE FUNCTION refuse()`);
-  // The fault "a trigger of the task table raises errors" inserts the rows: the operations, and from when until when.
+  // Faults insert the rows: which operations the trigger refuses, or LOCK if the table was locked, from when until when.
   await client.query(`
     CREATE TABLE audit_failure (operations text NOT NULL, since timestamptz NOT NULL, until timestamptz NOT NULL);
     CREATE OR REPLACE FUNCTION audit_changes() RETURNS trigger LANGUAGE plpgsql SET search_path = public, pg_catalog AS $$ BEGIN

