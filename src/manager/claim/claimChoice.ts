@@ -88,8 +88,8 @@ export class ClaimChoice {
   }
 
   recordFull({ claimed, exclusive, heads, late, locked }: ClaimResult): void {
-    const special = [...claimed, ...heads].some((task) => task.exclusive) || heads.some(({ paused }) => paused);
-    this.#arePlain = !special && exclusive + late.length + locked.length === 0;
+    const isSpecial = claimed.some((task) => task.exclusive) || heads.some((head) => head.exclusive || head.paused);
+    this.#arePlain = !isSpecial && exclusive + late.length + locked.length === 0;
   }
 
   foundMany(): void {

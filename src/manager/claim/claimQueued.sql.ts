@@ -20,8 +20,8 @@ interface QueuedRow extends ClaimedRow {
 }
 
 /**
- * Queued claim: does what `claimFull` does with such a request, in about two thirds of the time. It claims nothing if one
- * of the tasks that it reads is exclusive, late or paused, or if the group limit forbids it.
+ * Queued claim: does what `claimFull` does with such a request, in about three quarters of the time. It claims nothing if
+ * one of the tasks that it reads is exclusive, late or paused, or if the group limit forbids it.
  *
  * @returns null if it has claimed nothing
  * @throws lock_not_available if one of the rows is locked for longer than `lockTimeoutMs.brief`; then it has claimed
