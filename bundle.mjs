@@ -1,6 +1,6 @@
 // Bundles the code of each kind of thread into one CommonJS file, and that of each command into a few modules, because few
 // files load faster than many. docs/decisions/0017 and 0029 say more. Packages are not bundled.
-import { chmodSync, readdirSync, rmSync } from "node:fs";
+import { chmodSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { build } from "esbuild";
 
 const common = {
@@ -55,3 +55,25 @@ await build({
 });
 
 chmodSync("dist/src/cli/bin.js", 0o755);
+
+// The page is one script and one style sheet, with the libraries that it uses and their licences.
+const page = await build({
+  bundle: true,
+  minify: true,
+  format: "esm",
+  platform: "browser",
+  target: ["chrome111", "firefox128", "safari16.4"],
+  entryPoints: { page: "src/web/page/main.ts", style: "src/web/page/all.css" },
+  outdir: "dist/src/web/bundle",
+  legalComments: "none",
+  metafile: true,
+  logLevel: "warning",
+});
+const packages = new Set(
+  Object.keys(page.metafile.inputs).flatMap((path) => /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1] ?? []),
+);
+const licenceOf = (name) => {
+  const { version } = JSON.parse(readFileSync(`node_modules/${name}/package.json`, "utf8"));
+  return `${name}@${version}\n\n${readFileSync(`node_modules/${name}/LICENSE`, "utf8")}`;
+};
+writeFileSync("dist/src/web/bundle/LICENSES.txt", [...packages].map(licenceOf).join("\n\n"));

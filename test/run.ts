@@ -3,7 +3,7 @@ import { chmod, mkdtemp, readdir, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
+import { inspect, parseArgs } from "node:util";
 import { startEmbeddedWith } from "../src/embedded/embeddedServer.js";
 import { createLog } from "../src/shared/log.js";
 import type { FileResult } from "./runner/messages.js";
@@ -11,6 +11,7 @@ import { runFiles } from "./runner/pool.js";
 import { formatResult, formatSummary } from "./runner/report.js";
 import { suites, takesLong } from "./runner/suites.js";
 import { readTimes } from "./runner/times.js";
+import { onServer } from "./support/database.js";
 import { needsServer } from "./support/needsServer.js";
 import { projectPath } from "./support/project.js";
 import { otherPackage, serverPackage } from "./support/serverPackage.js";
@@ -67,6 +68,18 @@ const server =
         },
       )
     : null;
+/** Prints what the server is doing, to find out what a file that hangs waits for. */
+async function printActivity(): Promise<void> {
+  const found = await onServer((client) =>
+    client.query(`SELECT datname, application_name, state, wait_event, state_change, pg_blocking_pids(pid), query
+      FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`),
+  ).then(
+    ({ rows }) => rows,
+    (error: unknown) => error,
+  );
+  process.stdout.write(`a file takes too long; the server's sessions:\n${inspect(found)}\n`);
+}
+
 const results: FileResult[] = [];
 // The server and its data must not stay behind, least of all in memory.
 const interrupt = new AbortController();
@@ -79,7 +92,7 @@ try {
     results.push(result);
     process.stdout.write(`${formatResult(nameOf(result.file), result)}\n`);
   };
-  await runFiles(files, workers, report, interrupt.signal);
+  await runFiles(files, workers, { onEnd: report, onHang: printActivity, interrupt: interrupt.signal });
 } finally {
   await server?.stop();
   await rm(scratch, { recursive: true, force: true });

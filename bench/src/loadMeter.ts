@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import type { Client } from "pg";
 import { one } from "./database.js";
-import { coreMsOfThread, coreMsOfThreads } from "./processUsage.js";
+import { childrenOf, coreMsOfThread, coreMsOfThreads } from "./processUsage.js";
 
 /** CPU time, in ms. */
 export interface Load {
@@ -80,11 +80,6 @@ async function parentOf(pid: number): Promise<number> {
   const stat = await readFile(`/proc/${pid}/stat`, "utf8");
   // The second field is in parentheses and may contain spaces. The parent is the fourth field.
   return Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]);
-}
-
-async function childrenOf(pid: number): Promise<number[]> {
-  const children = await readFile(`/proc/${pid}/task/${pid}/children`, "utf8");
-  return children.split(" ").filter(Boolean).map(Number);
 }
 
 /** Returns null for a process that has just ended, and for an autovacuum worker. */

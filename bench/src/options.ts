@@ -15,6 +15,8 @@ export interface Options {
   readonly rounds: number;
   /** Number of rows in a large table. */
   readonly rows: number;
+  /** How many idle tables are measured in one database. A tenth of them is measured in as many databases. */
+  readonly tables: number;
   /** How long idle processes are measured, in s. */
   readonly idle: number;
   /** For each subject of the latency measure, how many tasks measure the start, and how many measure the end. */
@@ -25,11 +27,11 @@ export interface Options {
   readonly page: boolean;
 }
 
-const full = { tasks: 20_000, rounds: 3, rows: 1_000_000, idle: 120, samples: 500, seconds: 5 };
-const small = { tasks: 2000, rounds: 1, rows: 5000, idle: 3, samples: 20, seconds: 2 };
+const full = { tasks: 20_000, rounds: 3, rows: 1_000_000, tables: 1000, idle: 120, samples: 500, seconds: 5 };
+const small = { tasks: 2000, rounds: 1, rows: 5000, tables: 10, idle: 3, samples: 20, seconds: 2 };
 
 export const usage = `npm run bench -- [MEASURE…] [--only SUBJECT,…] [--work WORK,…] [--quick] [--tasks N] [--rounds N]
-                  [--rows N] [--idle SECONDS] [--samples N] [--seconds N] [--page]`;
+                  [--rows N] [--tables N] [--idle SECONDS] [--samples N] [--seconds N] [--page]`;
 
 /** @throws TypeError of node:util for an unknown option, RangeError for an invalid number */
 export function readOptions(args: readonly string[]): Options {
@@ -44,6 +46,7 @@ export function readOptions(args: readonly string[]): Options {
       tasks: { type: "string" },
       rounds: { type: "string" },
       rows: { type: "string" },
+      tables: { type: "string" },
       idle: { type: "string" },
       samples: { type: "string" },
       seconds: { type: "string" },
@@ -66,6 +69,7 @@ export function readOptions(args: readonly string[]): Options {
     tasks: number("tasks"),
     rounds: number("rounds"),
     rows: number("rows"),
+    tables: number("tables"),
     idle: number("idle"),
     samples: number("samples"),
     seconds: number("seconds"),

@@ -4,6 +4,9 @@ import { taskStates } from "../shared/taskState.js";
 export const shells = ["bash", "zsh", "fish"] as const;
 export type Shell = (typeof shells)[number];
 
+/** From where jobs can be imported. */
+export const sources = ["pg_cron", "pgagent", "pg_timetable", "pgpro", "crontab", "ics"] as const;
+
 /** The name of the command that the completion scripts call, and what it completes. The help does not list it. */
 export const completeValuesName = "complete-values";
 export const valueKinds = ["table", "entry"] as const;

@@ -4,6 +4,7 @@ import { errorDefinitions, exitCodes } from "../shared/errorCodes.js";
 import type { Client } from "../shared/postgres/client.js";
 import { describeCopy } from "../manager/schema/home.js";
 import { readCopy } from "../tasks/copies.js";
+import { readTableRoles } from "../tasks/queries/roles.js";
 import { readSessions } from "../tasks/queries/executorSessions.js";
 import { readScheduleWarnings, type ScheduleWarning } from "../tasks/explain/scheduleWarnings.js";
 import { formatCount } from "./terminal/format.js";
@@ -147,6 +148,11 @@ export async function checkWaiting(client: Client, table: TaskTable, isAdopted =
 export async function checkWriters(client: Client, table: TaskTable): Promise<Finding> {
   const { unrestricted, byColumn } = await readWriters(client, table);
   const some = byColumn.length === 0 ? "" : `; some columns: ${byColumn.join(", ")}`;
+  if ((await readTableRoles(client, table)) !== null)
+    return ok(
+      "writers",
+      `write tasks that run as themselves: ${[...unrestricted, ...byColumn].join(", ") || "nobody"}`,
+    );
   if (unrestricted.length > 0) {
     return warn(
       "writers",

@@ -1,7 +1,7 @@
 import { Command, CommanderError } from "commander";
 import { errorDefinitions, exitCodes } from "../shared/errorCodes.js";
 import { toReport } from "../shared/errors.js";
-import { registerCommands } from "./commands/index.js";
+import { registerCommands } from "./registerCommands.js";
 import { describeUsageErrors } from "./support/options.js";
 import { handleOutputErrors } from "./support/exitCodes.js";
 import { openTerminal, type Surroundings, type Terminal } from "./terminal/terminal.js";

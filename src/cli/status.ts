@@ -2,11 +2,12 @@ import { toReport, type ErrorReport } from "../shared/errors.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
 import {
   readBacklog,
+  readLatencies,
   readRates,
   readRowCounts,
   type Backlog,
-  type Count,
   type EndedCounts,
+  type Latencies,
   type Rates,
   type RowCounts,
 } from "../tasks/queries/counts.js";
@@ -21,8 +22,12 @@ import {
   type OtherLeader,
   type ServerProcess,
   describeForeignHolder,
+  remedyOfHolder,
 } from "../tasks/queries/clusterProcesses.js";
+import { readHiddenRows } from "../tasks/queries/hiddenRows.js";
 import { readSessions, readSessionRefusal, refusalRemedy } from "../tasks/queries/executorSessions.js";
+import { describeReleased, readReleased } from "../supervisor/releasedDatabases.js";
+import { releaseOf } from "./support/released.js";
 import { describeOtherEntries, readPublishedEntries } from "../supervisor/publishedEntries.js";
 import {
   chooseEntry,
@@ -37,10 +42,10 @@ import { errorDefinitions, exitCodes } from "../shared/errorCodes.js";
 import { commandExitCodes } from "./support/exitCodes.js";
 import { copyReport } from "../manager/schema/home.js";
 import { withTableOptions, howToResume } from "./support/pastedCommands.js";
-import { foreignHolderRemedy } from "../shared/postgres/frozenHolder.js";
-import { printableLine } from "../shared/printable.js";
+import { jsonText, printableLine } from "../shared/printable.js";
 import { colourText, type Terminal } from "./terminal/terminal.js";
 import { truncate, formatCount, formatNumber, formatTime } from "./terminal/format.js";
+import { describeCount, isSome, type Count } from "../shared/count.js";
 import { formatDuration } from "../shared/formatDuration.js";
 import type { CommandOptions, TableOptions } from "./support/options.js";
 
@@ -53,11 +58,10 @@ export async function showStatus(terminal: Terminal, options: CommandOptions): P
   if (entries.length === 0) chooseEntry(terminal, configuration, options);
   const found = await readStatus(configuration, entries);
   const selecting = entries.map((entry) => optionsFor(configuration, entry, options));
-  const lines =
-    options.json === true ? [JSON.stringify(found, null, 2)] : formatStatus(terminal, found, options, selecting);
+  const lines = options.json === true ? [jsonText(found)] : formatStatus(terminal, found, options, selecting);
   terminal.write(`${lines.join("\n")}\n`);
   const errors = [found.error, ...found.tables.map(({ error }) => error)];
-  const first = errors.find((error) => error !== null);
+  const first = errors.find((error) => error !== null && error.code !== "CONNECTION_RELEASED");
   return first === undefined || first === null ? commandExitCodes.done : exitCodes[errorDefinitions[first.code].family];
 }
 
@@ -86,27 +90,37 @@ async function readStatus(configuration: Configuration, entries: readonly Entry[
   const tables: TableStatus[] = [];
   for (let from = 0; from < entries.length; from += concurrentEntries) {
     const batch = entries.slice(from, from + concurrentEntries);
-    tables.push(...(await Promise.all(batch.map((entry) => readEntryStatus(configuration, entry)))));
+    tables.push(
+      ...(await Promise.all(
+        batch.map(async (entry) => {
+          const released = releaseOf(cluster?.released ?? [], entry);
+          return released === undefined
+            ? await readEntryStatus(configuration, entry)
+            : unreadStatus(entry, { code: "CONNECTION_RELEASED", message: describeReleased(released) });
+        }),
+      )),
+    );
   }
   return { name, cluster, error, tables };
 }
 
-const readClusterStatus = ({ control, entries }: Configuration, name: string) =>
+const readClusterStatus = (configuration: Configuration, name: string) =>
   withClient(
-    control,
+    configuration.control,
     "status",
     async (client) => {
       const cluster = await readCluster(client, name);
       // Leaders of other clusters on the server matter only if this cluster has no leader.
       const otherLeaders = cluster.leader === null ? await readOtherLeaders(client, name) : [];
+      const released = await readReleased(client, configuration);
       const { leader, all } = await readPublishedEntries(client, name);
       const otherEntries = (pid: number): string | null =>
-        leader && describeOtherEntries(all.get(pid) ?? leader, leader, { entries, who: "it" });
+        leader && describeOtherEntries(all.get(pid) ?? leader, leader, { entries: configuration.entries, who: "it" });
       const standbys = cluster.standbys.map((standby): Standby => ({
         ...standby,
         otherEntries: otherEntries(standby.pid),
       }));
-      return { ...cluster, standbys, otherLeaders, connections: await readConnections(client) };
+      return { ...cluster, standbys, otherLeaders, released, connections: await readConnections(client) };
     },
     true,
   );
@@ -115,20 +129,22 @@ async function readEntryStatus(configuration: Configuration, entry: Entry): Prom
   try {
     return await withEntry(configuration, entry, "status", (opened) => queryTableStatus(opened, maxRateRows));
   } catch (failure) {
-    return unreadStatus(entry, failure);
+    return unreadStatus(entry, toReport(failure));
   }
 }
 
-const unreadStatus = (entry: Entry, failure: unknown) => ({
+const unreadStatus = (entry: Entry, error: ErrorReport) => ({
   ...namesOf(entry),
-  error: toReport(failure),
+  error,
   copy: null,
   manager: null,
   foreignHolder: null,
   sessions: null,
   sessionsRefused: null,
   backlog: null,
+  hiddenRows: null,
   rates: null,
+  latencies: null,
   counts: null,
   pauses: [],
   pausedSchedules: null,
@@ -154,9 +170,12 @@ export async function queryTableStatus({ client, table, entry }: OpenTable, maxR
     foreignHolder,
     sessions: { sessions, running },
     // The manager shows a refusal until a session can be opened, also if the tasks that waited have been deleted.
-    sessionsRefused: backlog.due.value > 0 ? await readSessionRefusal(client, table) : null,
+    sessionsRefused: isSome(backlog.due) === true ? await readSessionRefusal(client, table) : null,
     backlog,
+    /** Says that row-level security hides rows, so that no count is complete. */
+    hiddenRows: await readHiddenRows(client, table),
     rates: await readRates(client, table, maxRows),
+    latencies: await readLatencies(client, table),
     counts: await readRowCounts(client, table, backlog),
     pauses: await readPauses(client, table),
     pausedSchedules: await readPausedSchedules(client, table),
@@ -183,7 +202,9 @@ function formatStatus(
 /** An error ends with its remedy, which may have to be pasted, so nothing of it is cut off. */
 function fitLine(terminal: Terminal, line: string): string {
   const text = printableLine(line);
-  return terminal.isTerminal && !/^ *(?:error|note|refused) /.test(text) ? truncate(text, terminal.columns) : text;
+  return terminal.isTerminal && !/^ *(?:error|note|refused|released) /.test(text)
+    ? truncate(text, terminal.columns)
+    : text;
 }
 
 function formatCluster({ name, cluster, error, tables }: Status, options: TableOptions): string[] {
@@ -211,7 +232,7 @@ function formatCluster({ name, cluster, error, tables }: Status, options: TableO
 function formatForeignHolder(holder: ForeignHolder | null): string[] {
   if (holder === null) return [];
   const title = holder.isPgTask ? "note " : "error";
-  return [`${title}      ${describeForeignHolder(holder)}; ${foreignHolderRemedy(holder.pid)}`];
+  return [`${title}      ${describeForeignHolder(holder)}; ${remedyOfHolder(holder)}`];
 }
 
 function formatProcess({ pid, address, since }: ServerProcess): string {
@@ -224,11 +245,14 @@ function formatOtherLeader(other: OtherLeader): string {
   return `${formatProcess(other)} leads${where} in control database ${other.database}`;
 }
 
-const formatEstimate = ({ value, exact }: Count): string => `${exact ? "" : "about "}${formatNumber(value)}`;
+const formatEstimate = (count: Count): string => describeCount(count, { about: "about", format: formatNumber });
 
 /** @param selecting the options that select the table, for commands that change it; null to name no such commands */
 export function formatTableStatus(status: TableStatus, selecting: TableOptions | null): string[] {
-  if (status.error !== null) return [`error      ${status.error.message}`];
+  if (status.error !== null) {
+    const { code, message } = status.error;
+    return [`${code === "CONNECTION_RELEASED" ? "released  " : "error     "} ${message}`];
+  }
   const { copy, manager, foreignHolder, sessions, sessionsRefused: refused } = status;
   return [
     ...(copy === null ? [] : [`error      ${formatCopy(copy, sessions.running, selecting)}`]),
@@ -238,8 +262,10 @@ export function formatTableStatus(status: TableStatus, selecting: TableOptions |
     ...(refused === null
       ? []
       : [`refused    the server refuses new sessions, tasks wait: ${refused.reason}; ${refusalRemedy(refused)}`]),
+    ...(status.hiddenRows === null ? [] : [`note       row-level security ${status.hiddenRows}`]),
     ...formatBacklog(status.backlog),
     formatRates(status.rates),
+    ...formatLatencies(status.latencies),
     formatStates(status.counts),
     ...status.pauses.map(({ group, since, reason }) => {
       const what = group === null ? "the whole table" : `group ${JSON.stringify(group)}`;
@@ -269,16 +295,25 @@ function formatBacklog({ due, planned, oldestDue, oldestDueMs, nextPlan }: Backl
 }
 
 const formatEnded = ({ ended, failed, more }: EndedCounts): string =>
-  `${more ? "at least " : ""}${formatNumber(ended)}${failed === 0 ? "" : ` (${formatNumber(failed)} failed)`}`;
+  `${more ? "at least " : ""}${formatNumber(ended - failed)}${failed === 0 ? "" : ` and ${formatNumber(failed)} failed`}`;
 
 function formatRates({ lastMinute, lastHour }: Rates): string {
-  return `ended      ${formatEnded(lastMinute)} in the last minute, ${formatEnded(lastHour)} in the last hour`;
+  return `finished   ${formatEnded(lastMinute)} in the last minute, ${formatEnded(lastHour)} in the last hour`;
+}
+
+/** Of the runs whose medians the page shows. */
+function formatLatencies({ waitMs, runMs, measured }: Latencies): string[] {
+  if (waitMs === null || runMs === null || measured === null) return [];
+  const { runs, first, last } = measured;
+  const of = `${formatCount(runs, "run")} that ended from ${formatTime(first)} to ${formatTime(last)}`;
+  return [`median     wait ${formatDuration(waitMs.p50)}, run ${formatDuration(runMs.p50)}, of ${of}`];
 }
 
 function formatStates({ rows, states }: RowCounts): string {
-  const some = Object.entries(states).filter(([, { value, exact }]) => value > (exact ? 0 : 1));
+  const some = Object.entries(states).filter(([, { value }]) => value !== 0);
+  if (some.length === 0) return "states     no rows";
   const list = some
     .toSorted(([a], [b]) => a.localeCompare(b))
-    .map(([state, { value }]) => `${state} ${formatNumber(value)}`);
-  return `states     ${rows.exact ? "" : "about "}${list.join("  ") || "no rows"}`;
+    .map(([state, count]) => `${state} ${formatEstimate(count)}`);
+  return `states     ${list.join("  ")}${rows.exact ? "" : `  of ${formatEstimate(rows)} rows`}`;
 }

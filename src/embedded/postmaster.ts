@@ -11,7 +11,7 @@ import { ServerLog } from "./serverLog.js";
 
 export interface Postmaster {
   readonly pid: number;
-  /** Resolves with the exit status and the last log lines. */
+  /** Resolves with the exit status, and what the log says about the end. */
   readonly ended: Promise<string>;
   /** Shuts the server down in PostgreSQL's fast mode. Can be called repeatedly. */
   stop(): Promise<void>;
@@ -58,9 +58,14 @@ export async function startPostmaster(options: PostmasterOptions): Promise<Postm
       onLine: serverLog.take,
     },
   );
-  const ended = server.ended.then((exit) => `${describeExit(exit)}; its last log lines: ${serverLog.lastLines()}`);
+  let isRunning = false;
+  const ended = server.ended.then((exit) => {
+    const why = isRunning ? serverLog.explainEnd(server.pid) : `its last log lines: ${serverLog.lastLines()}`;
+    return `${describeExit(exit)}; ${why}`;
+  });
   const outcome = await Promise.race([ended, isReady(server, serverLog, options)]);
   if (outcome === "ready") {
+    isRunning = true;
     let stopped: Promise<void> | undefined;
     return { pid: server.pid, ended, stop: () => (stopped ??= stop(server, serverLog, options)) };
   }

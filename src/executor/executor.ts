@@ -5,6 +5,7 @@ import { Connector } from "./session/connector.js";
 import { Outbox } from "./output/outbox.js";
 import type { ForwardingLog } from "./forwardingLog.js";
 import { ConnectionPermits } from "./remote/managerServer.js";
+import { RemoteLedgers } from "./remote/remoteLedgers.js";
 import type { OutgoingResult } from "./run/execution.js";
 import { ExecutorSession, type SessionMessage } from "./session/session.js";
 
@@ -22,6 +23,7 @@ export class Executor {
   readonly #outbox: Outbox;
   readonly #log: ForwardingLog;
   readonly #connectionPermits: ConnectionPermits;
+  readonly #remoteLedgers: RemoteLedgers;
   readonly #sessions = new Map<number, ExecutorSession>();
   #stopped: Promise<void> | null = null;
 
@@ -34,11 +36,12 @@ export class Executor {
     this.#outbox = new Outbox(options.send);
     this.#log = options.log;
     this.#connectionPermits = new ConnectionPermits((message) => this.#outbox.send(message));
+    this.#remoteLedgers = new RemoteLedgers(options.log);
   }
 
   /** Schema and names of database objects stay the same. */
-  reconfigure({ target, serverStart, outputLimit, isSuperuser, lostRunTimeoutMs }: ExecutorParameters): void {
-    Object.assign(this.#parameters, { target, serverStart, outputLimit, isSuperuser, lostRunTimeoutMs });
+  reconfigure({ target, serverStart, outputLimit, isSuperuser, lostRunTimeoutMs, logins }: ExecutorParameters): void {
+    Object.assign(this.#parameters, { target, serverStart, outputLimit, isSuperuser, lostRunTimeoutMs, logins });
   }
 
   dispatch(runs: readonly Run[]): void {
@@ -52,7 +55,7 @@ export class Executor {
   receive(message: SimpleMessage): void {
     switch (message.type) {
       case "open":
-        for (const session of message.sessions) this.#open(session, message.group);
+        for (const session of message.sessions) this.#open(session, message.group, message.role ?? null);
         break;
       case "cancel":
         this.#sessions.get(message.session)?.cancel(message.id);
@@ -100,7 +103,7 @@ export class Executor {
     await this.#stopped;
   }
 
-  #open(id: number, group: string): void {
+  #open(id: number, group: string, role: string | null): void {
     if (this.#sessions.has(id)) {
       this.#log.warn({ session: id }, "session is already open");
       return;
@@ -112,10 +115,12 @@ export class Executor {
     }
     const session = new ExecutorSession(id, {
       parameters: this.#parameters,
-      connect: () => this.#connector.open(group),
+      role,
+      connect: () => this.#connector.open(group, role),
       send: (message) => this.#sendFromSession(message),
       sendResult: (result) => this.#addResult(result),
       connectionPermits: this.#connectionPermits,
+      remoteLedgers: this.#remoteLedgers,
       log: this.#log,
     });
     this.#sessions.set(id, session);
@@ -133,11 +138,11 @@ export class Executor {
 
   async #findRemoteProcess(request: Extract<ToExecutor, { type: "findRemoteProcess" }>): Promise<void> {
     const { number, remote, process: remoteProcess } = request;
-    const { target: managerTarget, isSuperuser } = this.#parameters;
+    const { target: managerTarget, isSuperuser, logins } = this.#parameters;
     const warn = (message: string): void => this.#log.warn({}, message);
     const { findRemoteProcess } = await import("./remote/remoteRunLiveness.js");
-    const context = { managerTarget, isSuperuser, env: process.env, warn };
-    const gone = await findRemoteProcess(remote, remoteProcess, context, this.#connectionPermits);
-    this.#outbox.send({ type: "remoteProcessFound", number, gone });
+    const context = { managerTarget, isSuperuser: isSuperuser && logins === undefined, env: process.env, warn };
+    const state = await findRemoteProcess(remote, remoteProcess, context, this.#connectionPermits);
+    this.#outbox.send({ type: "remoteProcessFound", number, state });
   }
 }

@@ -60,3 +60,9 @@ export const outputPieceLength = 1 << 16;
 
 /** From this size on, in bytes, outputs are passed to the manager one at a time. */
 export const largeOutputBytes = 1 << 20;
+
+/** A remote ledger is cleaned after this many runs of a thread, or after this time, in ms. */
+export const ledgerCleaning = { runs: 500, ms: 60_000 };
+
+/** For how long, in ms, a server on which a role can have no ledger is not asked again. */
+export const ledgerObstacleMs = 60_000;

@@ -39,6 +39,8 @@ export type ConfigEntry = ConfigParameters & {
   readonly run?: number;
   /** Whether what is missing is created. */
   readonly create?: boolean;
+  /** Whether each task runs as the role that wrote it. */
+  readonly users?: boolean;
 };
 
 /** A configuration, as the file `pg_task.json` contains it. */

@@ -75,17 +75,69 @@ export class Connections {
    * CONNECTION_REJECTED if the pool gives no connection; CONNECTION_CLOSED after `end`, and after that of the pool;
    * CONNECTION_READ_ONLY if its server takes no changes; CONNECTION_LOST if a statement is not answered in time
    */
-  async run<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
+  async run<T>(work: (client: Queryable) => Promise<T>, signal?: AbortSignal): Promise<T> {
     if (this.#closing.signal.aborted) throw closedError();
-    if ("client" in this.#source) return await this.runOn(this.#source.client, work);
+    if ("client" in this.#source) return await this.runOn(this.#source.client, work, signal);
     const { pool } = this.#source;
-    const client = await this.#acquire(pool);
-    return await this.#use(client, this.#options.answerTimeoutMs, work);
+    const acquiring = this.#acquire(pool);
+    const client = await unlessAborted(acquiring, signal).catch((error: unknown) => {
+      // The pool cannot withdraw the request.
+      if (signal?.aborted === true) acquiring.then((late) => late.release()).catch(() => {});
+      throw error;
+    });
+    const { answerTimeoutMs } = this.#options;
+    if (signal === undefined) return await this.#use(client, answerTimeoutMs, work);
+    const stopCancelling = this.#cancelOnAbort(client, pool, signal);
+    return await this.#use(client, answerTimeoutMs, async (given) => {
+      try {
+        return await work(given);
+      } finally {
+        await stopCancelling();
+      }
+    });
   }
 
-  /** @throws PgTaskError USAGE if the client was never connected; CONNECTION_LOST */
-  async runOn<T>(client: unknown, work: (client: Queryable) => Promise<T>): Promise<T> {
-    return await work(limitAnswers(requireConnected(client), this.#options.answerTimeoutMs).client);
+  /**
+   * `work` goes on if the signal is aborted, because only the caller can end what runs on its client.
+   *
+   * @throws PgTaskError USAGE if the client was never connected; CONNECTION_LOST
+   */
+  async runOn<T>(client: unknown, work: (client: Queryable) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    signal?.throwIfAborted();
+    const limited = limitAnswers(requireConnected(client), this.#options.answerTimeoutMs);
+    return await unlessAborted(work(limited.client), signal);
+  }
+
+  /**
+   * The statement fails then, or has succeeded already. If the server does not answer, the connection is destroyed.
+   *
+   * @returns stops it. Resolves when no request to cancel is under way that could end another call's statement
+   */
+  #cancelOnAbort(client: SqlPoolClient, pool: PoolConnections, signal: AbortSignal): () => Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    let cancelling: Promise<void> | undefined;
+    const cancel = async (): Promise<void> => {
+      const other = await pool.acquire();
+      const pid: unknown = Reflect.get(client, "processID");
+      await requireClient(other)
+        .query("SELECT pg_catalog.pg_cancel_backend($1)", [pid])
+        .finally(() => other.release());
+    };
+    const onAbort = (): void => {
+      const destroyed = new Promise<void>((resolve) => {
+        timer = setTimeout(() => {
+          destroy(client);
+          resolve();
+        }, terminateMs);
+      });
+      cancelling = Promise.race([cancel().catch(() => {}), destroyed]);
+    };
+    signal.addEventListener("abort", onAbort, { once: true });
+    return async () => {
+      signal.removeEventListener("abort", onAbort);
+      await cancelling;
+      clearTimeout(timer);
+    };
   }
 
   /**
@@ -129,8 +181,8 @@ export class Connections {
   }
 
   /** The caller decides about transactions of its own client, in which `work` then runs. */
-  async transaction<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
-    if ("client" in this.#source) return await this.run(work);
+  async transaction<T>(work: (client: Queryable) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    if ("client" in this.#source) return await this.run(work, signal);
     return await this.run(async (client) => {
       await client.query("BEGIN");
       try {
@@ -142,7 +194,7 @@ export class Connections {
         await client.query("ROLLBACK").catch(() => {});
         throw error;
       }
-    });
+    }, signal);
   }
 
   /**
@@ -184,6 +236,23 @@ export class Connections {
     }, terminateMs);
     await this.#own?.end();
     clearInterval(timer);
+  }
+}
+
+/** `work` goes on. */
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return await work;
+  const aborted = new AbortController();
+  const failing = new Promise<never>((_, reject) => {
+    const fail = (): void => reject(signal.reason);
+    signal.addEventListener("abort", fail, { signal: aborted.signal });
+    if (signal.aborted) fail();
+  });
+  work.catch(() => {});
+  try {
+    return await Promise.race([work, failing]);
+  } finally {
+    aborted.abort();
   }
 }
 

@@ -26,6 +26,8 @@ export type {
   TaskClientOptions,
   UrlOptions,
   WaitOptions,
+  WebHandlerOptions,
+  WebLogin,
 } from "./options.js";
 export { parseOutput, type OutputColumns, type OutputRow } from "./parseOutput.js";
 export type { ChangedTask, Task } from "./task.js";

@@ -35,8 +35,10 @@ export async function nameKeyHolder(
 ): Promise<unknown> {
   if (!(error instanceof PgTaskError) || error.code !== "TASK_KEY_TAKEN") return error;
   const key = findTakenKey(error.cause, rows);
-  const id = key === null ? null : await readKeyHolder(client, table, key);
-  const isShared = key !== null && rows.filter(({ columns }) => columns.get("key") === key).length > 1;
+  const withKey = rows.filter(({ columns }) => columns.get("key") === key);
+  const role = withKey[0]?.columns.get("role") ?? null;
+  const id = key === null ? null : await readKeyHolder(client, table, key, role);
+  const isShared = key !== null && withKey.length > 1;
   const named = key === null ? "this key" : `the key ${describeValue(key)}`;
   const unknown = isShared ? `several of the tasks have ${named}` : `another task waits with ${named}`;
   const holder = id === null ? unknown : `task ${id} waits with ${named}`;

@@ -6,6 +6,7 @@ import { describeValue } from "../shared/describeValue.js";
 import { unstorablePart } from "../shared/storableText.js";
 import { columnList, valueKind } from "../shared/taskColumns.js";
 import { finalStates, isFinalState, isTaskState, taskStates } from "../shared/taskState.js";
+import { basePattern } from "../shared/config/listenAddress.js";
 import { isPropertyBag } from "../tasks/commands/toRow.js";
 import type { TaskFilter } from "../tasks/types.js";
 import { isCallClient } from "./connections.js";
@@ -22,6 +23,7 @@ import type {
   RetryOptions,
   TaskClientOptions,
   WaitOptions,
+  WebHandlerOptions,
 } from "./options.js";
 import { isTaskId } from "./taskId.js";
 
@@ -153,6 +155,7 @@ export const callChecks: OptionChecks<CallOptions> = {
 
 export const addChecks: OptionChecks<AddOptions> = {
   ...callChecks,
+  signal,
   ifKeyTaken: check('"error", "skip" or "join"', (value) => value === "error" || value === "skip" || value === "join"),
 };
 
@@ -193,6 +196,7 @@ const filterChecks: OptionChecks<TaskFilter> = {
   states: arrayOf(`an array of states (${taskStates.join(", ")})`, isTaskState),
   group: sent(text),
   key: sent(text),
+  role: sent(text),
   text: sent(text),
   since: sent(time),
   until: sent(time),
@@ -242,5 +246,13 @@ export const startChecks: OptionChecks<StartOptions> = {
 };
 
 export const embeddedChecks: OptionChecks<EmbeddedServerOptions> = { data: name, port: whole(1, 65_535) };
+
+export const webHandlerChecks: OptionChecks<WebHandlerOptions> = {
+  base: check(
+    "a path that begins with a slash and does not end with one",
+    (value) => typeof value === "string" && basePattern.test(value),
+  ),
+  login: check("a function", (value) => typeof value === "function"),
+};
 
 export const stopChecks: OptionChecks<NonNullable<Parameters<PgTask["stop"]>[0]>> = { graceMs: milliseconds };

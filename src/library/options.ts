@@ -1,3 +1,4 @@
+import type { IncomingMessage } from "node:http";
 import type { FinalState } from "../shared/taskState.js";
 import type { IfKeyTaken } from "../tasks/newTask.js";
 import type { TaskFilter } from "../tasks/types.js";
@@ -87,6 +88,11 @@ export interface CallOptions {
 /** Options of `add` and `addMany`. */
 export interface AddOptions extends CallOptions {
   /**
+   * Ends the call, which then fails with the signal's reason, and has added nothing. It is not known whether it has if
+   * the server does not answer for another two seconds. With a client of the caller, its transaction decides.
+   */
+  readonly signal?: AbortSignal | undefined;
+  /**
    * What to do if another task with the same key waits. Default: `error`.
    *
    * - `error`: fail with TASK_KEY_TAKEN.
@@ -143,4 +149,26 @@ export interface ChangesOptions extends TaskFilter {
   readonly ids?: readonly TaskId[] | undefined;
   /** Ends the iteration, which throws the signal's reason. */
   readonly signal?: AbortSignal | undefined;
+}
+
+/** Whom your program has logged in. */
+export interface WebLogin {
+  /** Written to pg-task's log with each change. */
+  readonly user: string;
+  /** Whether this user may only read. */
+  readonly readOnly?: boolean | undefined;
+}
+
+/** Options of `webHandler`. */
+export interface WebHandlerOptions {
+  /**
+   * The path under which your server calls the handler, such as `/tasks`. Default: what Express says in `baseUrl`, or the
+   * root.
+   */
+  readonly base?: string | undefined;
+  /**
+   * Says who has sent a request; null if nobody is logged in. Such requests, and all requests without this function, need
+   * one of the tokens.
+   */
+  readonly login?: ((request: IncomingMessage) => WebLogin | null | Promise<WebLogin | null>) | undefined;
 }

@@ -1,9 +1,11 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { EventEmitter } from "eventemitter3";
 import type { ClusterRole } from "../shared/clusterStatus.js";
 import type { ErrorCode } from "../shared/errorCodes.js";
 import type { PgTaskError } from "../shared/errors.js";
 import type { Stall, TaskCounts } from "../shared/statistics.js";
 import type { Config, ConfigEntry } from "./config.js";
+import type { WebHandlerOptions } from "./options.js";
 
 /** How the manager of an entry is doing in this process. */
 export interface EntryStatus {
@@ -16,11 +18,12 @@ export interface EntryStatus {
   /** Name of the task table. */
   readonly table: string;
   /**
-   * `working`: the manager serves the table. `waiting`: it cannot, and tries again. `starting`: it has not found out yet.
+   * `working`: the manager serves the table. `sleeping`: nothing is to be done for long, and the table is only watched
+   * until there is. `waiting`: the manager cannot serve it, and tries again. `starting`: it has not found out yet.
    * `none`: no manager runs here, because this process does not lead. On a standby, all entries are `none` as long as it
    * stands by, and the leader serves their tables.
    */
-  readonly state: "starting" | "working" | "waiting" | "none";
+  readonly state: "starting" | "working" | "sleeping" | "waiting" | "none";
   /** Why the manager is waiting; null in any other state, so also on a standby. */
   readonly reason: string | null;
   /** The code of this reason (docs/errors.md); null in any other state. */
@@ -78,6 +81,13 @@ export interface PgTask extends EventEmitter<PgTaskEvents> {
    * @throws PgTaskError USAGE for another value, and then nothing is stopped
    */
   stop(options?: { readonly graceMs?: number | undefined }): Promise<void>;
+  /**
+   * Returns a handler for requests to the page, the API, the metrics and the health checks, for a server of your own. It
+   * needs no `pg_http.listen`.
+   *
+   * @throws PgTaskError USAGE for a wrong option
+   */
+  webHandler(options?: WebHandlerOptions): (request: IncomingMessage, response: ServerResponse) => void;
   /** The same as `stop`. */
   [Symbol.asyncDispose](): Promise<void>;
   /** What `JSON.stringify` makes of it. */

@@ -44,6 +44,8 @@ export interface Task {
   readonly gap: string | null;
   /** At most one task with this key waits, and at most one runs. */
   readonly key: string | null;
+  /** Role that it runs as, in a table with users. */
+  readonly role: string | null;
   /** Ids of the older tasks for whose end it waits. */
   readonly after: readonly string[] | null;
   /** How these have to end. */
@@ -52,10 +54,14 @@ export interface Task {
   readonly rule: string | null;
   /** Time zone of the rule. */
   readonly zone: string | null;
+  /** Up to how much later than the rule says it runs. */
+  readonly jitter: string | null;
   /** Whether each missed time is made up for. */
   readonly catchup: boolean | null;
   /** Whether the next run is planned when this one starts. */
   readonly overlap: boolean | null;
+  /** Allowed time from the start of its chain to the end. */
+  readonly within: string | null;
   /** Repeat after this. */
   readonly repeat: string;
   /** Whether the next plan counts from the end. */
@@ -68,6 +74,12 @@ export interface Task {
   readonly sqlstate: readonly string[] | null;
   /** How many tries have failed. */
   readonly attempt: number | null;
+  /** After so many failures in a row, its schedule or its group is paused. */
+  readonly suspend: number | null;
+  /** How many runs of its schedule have failed in a row, if it has `suspend`. */
+  readonly failures: number | null;
+  /** Channel that is notified when it has ended. */
+  readonly tell: string | null;
   /** How long after its plan it may still start. */
   readonly active: string;
   /** Allowed run time, 0 is unlimited. */

@@ -6,7 +6,7 @@ import { PgTaskError } from "../shared/errors.js";
 import { describeValue } from "../shared/describeValue.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
-import { addTasks, needsSeveralStatements, toNamedAddError, type NewRow } from "../tasks/commands/addTask.js";
+import type { NewRow } from "../tasks/commands/addTask.js";
 import { changeInBatches, type Change } from "../tasks/commands/changeTasks.js";
 import { describeChange, libraryRemedies } from "../tasks/commands/describeChange.js";
 import { listTasks, type TaskList } from "../tasks/queries/listTasks.js";
@@ -14,9 +14,10 @@ import { readTableExistence } from "../tasks/queries/tableExistence.js";
 import { ChangeFollower } from "../tasks/queries/taskChanges.js";
 import { OutcomePoller, readOutcomes } from "../tasks/queries/taskOutcome.js";
 import { toTaskError } from "../tasks/taskError.js";
+import { addRows } from "./addRows.js";
 import { closedError, Connections } from "./connections.js";
 import { getTask } from "./getTask.js";
-import { nameInvalidTime, nameKeyHolder } from "./nameRefused.js";
+import { nameInvalidTime } from "./nameRefused.js";
 import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
 import type { ChangedTask, Task } from "./task.js";
@@ -102,7 +103,7 @@ export class TaskClient {
    * ids of the waiting tasks in their places
    * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a task that is none, or
    * for a value of a wrong type. The message names the task as
-   * `tasks[INDEX]`, if the server says which one it refuses
+   * `tasks[INDEX]`; with a Client only if the server says which one it refuses
    */
   async addMany(tasks: Iterable<NewTask | string>, options: AddOptions = {}): Promise<string[]> {
     checkOptions(options, addChecks, "an option of addMany");
@@ -247,24 +248,11 @@ export class TaskClient {
     await this.end();
   }
 
-  async #add(rows: readonly NewRow[], { client, ifKeyTaken = "error" }: AddOptions): Promise<string[]> {
-    const hasKey = rows.some(({ columns }) => (columns.get("key") ?? null) !== null);
-    if (ifKeyTaken !== "error" && !hasKey && rows.length > 0) {
-      throw new PgTaskError("USAGE", `expected a task with a key, because of ifKeyTaken: ${describeValue(ifKeyTaken)}`);
-    }
-    const work = async (given: Queryable): Promise<string[]> => {
-      try {
-        return await addTasks(given, this.#table, rows, { ifKeyTaken });
-      } catch (error) {
-        throw await nameKeyHolder(given, this.#table, rows, toNamedAddError(error, this.#table, rows));
-      }
-    };
+  async #add(rows: readonly NewRow[], options: AddOptions): Promise<string[]> {
     try {
-      if (client !== undefined) return await this.#connections.runOn(client, work);
-      if (needsSeveralStatements(rows)) return await this.#connections.transaction(work);
-      return await this.#connections.run(work);
+      return await addRows(this.#connections, this.#table, rows, options);
     } catch (error) {
-      throw this.#toError(toNamedAddError(error, this.#table, rows));
+      throw this.#toError(error);
     }
   }
 

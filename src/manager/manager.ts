@@ -59,6 +59,7 @@ export class Manager implements LifecycleHooks {
       workCycle: this.#workCycle,
       cycled: () => this.#onCycle(),
       isFinished: () => this.#isFinished(),
+      memory: parameters.memory ?? null,
     });
     this.#takesOver = parameters.takesOver;
     this.#backoff = new Backoff({ firstMs: 100, maxMs: maxPauseMs(parameters.entry), calmMs: 1_000 });
@@ -71,10 +72,11 @@ export class Manager implements LifecycleHooks {
   }
 
   /** Applies new parameters and the server's current settings. */
-  reconfigure({ entry, managers }: Pick<ManagerParameters, "entry" | "managers">): void {
+  reconfigure({ entry, managers, administrator = null }: Omit<ManagerParameters, "takesOver" | "afterFrozen">): void {
     const { log, send, threadLog } = this.#components;
     this.#components.entry = entry;
     this.#components.managers = managers;
+    this.#components.administrator = administrator;
     log.level = threadLog.level = entry.parameters["pg_conf.log"];
     this.#backoff.limit(maxPauseMs(entry));
     this.#backoff.reset();
@@ -86,6 +88,10 @@ export class Manager implements LifecycleHooks {
   /** Starts the next attempt to connect without further delay, because the server accepts connections again. */
   retry(): void {
     this.#retry.abort();
+  }
+
+  acceptSleep(): void {
+    this.#connection.acceptSleep();
   }
 
   /** Finds out whether the connection has been cut, because another one to the same server was lost. */
@@ -192,7 +198,7 @@ export class Manager implements LifecycleHooks {
         // A reason is logged once, not again at each attempt that fails for the same reason.
         if (!isEndedAttempt && this.#loggedReason !== reason.message) {
           this.#loggedReason = reason.message;
-          log.warn({ code: reason.code, reason: reason.message, pauseMs }, "manager unavailable, retrying");
+          log.warn({ code: reason.code, reason: reason.message }, "manager unavailable, retrying");
         }
         if (!isEndedAttempt) send({ type: "unavailable", reason });
         if (this.#isFinished()) break;

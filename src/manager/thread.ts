@@ -1,21 +1,36 @@
 import { parentPort, type MessagePort } from "node:worker_threads";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import { takePayload } from "../shared/ipc/handshake.js";
+import type { ManagerMemory, Rest, SleepingTable } from "../shared/ipc/sleepingTable.js";
 import { Lifecycle } from "../shared/lifecycle.js";
 import { createLog, type Log } from "../shared/log.js";
-import type { FromManager, ManagerParameters, ToManager } from "../shared/ipc/managerMessages.js";
+import type { ExaminedEntries, FromManager, ManagerParameters, ToManager } from "../shared/ipc/managerMessages.js";
+import { Examination } from "./loop/examination.js";
 import { Manager } from "./manager.js";
+import { ExecutorPools } from "./sessions/executorPools.js";
 import { loadTracing, type CreateTracing } from "./telemetry/loadTracing.js";
 
-/** Runs one manager for the supervisor at the other end of `port`. When the manager has ended, the port is closed. */
+/**
+ * Runs one manager after another for the supervisor at the other end of `port`. When one has ended for another reason
+ * than to sleep, the port is closed.
+ */
 function hostManager(port: MessagePort, createTracing: CreateTracing | null): void {
   let hosted: { manager: Manager; lifecycle: Lifecycle } | null = null;
   const send = (message: FromManager): void => port.postMessage(message);
 
+  const pools = new ExecutorPools();
+  let memory: ManagerMemory | null = null;
   const reportEnd = async (lifecycle: Lifecycle): Promise<void> => {
     const reason = await lifecycle.stopped;
-    send({ type: "stopped", reason: reason === null ? null : toReport(reason) });
-    port.close();
+    const isAsleep = reason === null && memory !== null;
+    send({ type: "stopped", reason: reason === null ? null : toReport(reason), memory });
+    hosted = null;
+    memory = null;
+    if (isAsleep) pools.keep();
+    else {
+      port.close();
+      await pools.end();
+    }
   };
 
   const start = (parameters: ManagerParameters): void => {
@@ -27,11 +42,42 @@ function hostManager(port: MessagePort, createTracing: CreateTracing | null): vo
         write: (line) => send({ type: "log", line }),
       });
     const log = createNamedLog("pg_work");
-    const manager = new Manager(parameters, { send, log, threadLog: createNamedLog("pg_task"), createTracing });
+    const fellAsleep = (known: ManagerMemory): void => {
+      memory = known;
+      void lifecycle.stop();
+    };
+    const threadLog = createNamedLog("pg_task");
+    pools.begin();
+    const manager = new Manager(parameters, { send, log, threadLog, createTracing, fellAsleep, pools });
     const lifecycle = new Lifecycle(manager, { name: "manager", log });
     hosted = { manager, lifecycle };
     lifecycle.start().catch(() => {});
     void reportEnd(lifecycle);
+  };
+
+  const examinations = new Map<number, Examination>();
+  /** If the server cannot be asked, the managers find out why. */
+  const examine = async (entries: ExaminedEntries["entries"], number: number): Promise<void> => {
+    let examination: Examination | null = null;
+    let tables: readonly (SleepingTable | null)[] = entries.map(() => null);
+    try {
+      examination = await Examination.open(entries);
+      tables = await examination.find();
+      examinations.set(number, examination);
+    } catch {
+      void examination?.close();
+    }
+    send({ type: "examined", number, tables });
+  };
+  const check = async (number: number, places: readonly number[]): Promise<void> => {
+    const examination = examinations.get(number);
+    examinations.delete(number);
+    let rests: readonly (Rest | null)[] = places.map(() => null);
+    try {
+      rests = (await examination?.check(places)) ?? rests;
+    } catch {}
+    send({ type: "checked", number, rests });
+    await examination?.close();
   };
 
   port.on("message", (message: ToManager) => {
@@ -48,6 +94,15 @@ function hostManager(port: MessagePort, createTracing: CreateTracing | null): vo
         if (parameters !== null) hosted?.manager.reconfigure(parameters);
         break;
       }
+      case "examine": {
+        const examined = takePayload<ExaminedEntries>(message);
+        if (examined === null) port.close();
+        else void examine(examined.entries, message.number);
+        break;
+      }
+      case "check":
+        void check(message.number, message.places);
+        break;
       case "grant":
         hosted?.manager.grant(message.sessions, message.number);
         break;
@@ -56,6 +111,9 @@ function hostManager(port: MessagePort, createTracing: CreateTracing | null): vo
         break;
       case "probe":
         hosted?.manager.probe();
+        break;
+      case "sleep":
+        hosted?.manager.acceptSleep();
         break;
       case "heartbeat":
         send({ type: "heartbeat" });

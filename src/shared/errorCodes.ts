@@ -123,6 +123,10 @@ export const errorDefinitions = {
     "a TaskClient was used after its `end()`, or after that of its Pool (library)",
     "create another TaskClient",
   ),
+  CONNECTION_RELEASED: lastingConnection(
+    "the database is released for maintenance, so pg-task keeps no connection to it and starts nothing there",
+    "pg-task serve DATABASE when the maintenance is over",
+  ),
   LEADERSHIP_HELD: errorOf("LEADERSHIP", true)(
     "another manager holds the lock of the table; it belongs to another cluster, or it is stopping",
     "nothing: pg-task serves the table when that manager ends; if two clusters name the same table by mistake, stop one of them or choose another table",

@@ -13,6 +13,10 @@ export class Limiter {
     this.#startNext();
   }
 
+  get waiting(): number {
+    return this.#waiting.length;
+  }
+
   async run(job: () => Promise<void>): Promise<void> {
     await new Promise<void>((resolve) => {
       this.#waiting.push(resolve);

@@ -17,6 +17,20 @@ export function printableLine(text: string): string {
 
 export const quotedLine = (text: string): string => `"${printableLine(text.replace(/["\\]/g, "\\$&"))}"`;
 
+const unicodeEscape = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+
+/** Returns a value as JSON in which such characters are escaped. */
+export const jsonText = (value: unknown, indent = 2): string =>
+  JSON.stringify(value, null, indent).replace(unsafeCharacters, (character) =>
+    character === "\n" ? character : unicodeEscape(character),
+  );
+
+/** Escapes such characters in the strings of a line of JSON so that they are still escaped when it has been parsed. */
+export const printableJson = (line: string): string =>
+  line
+    .replace(/(?<!\\)((?:\\\\)*)\\u00([01][0-9a-f])/g, "$1\\\\x$2")
+    .replace(unsafeCharacters, (character) => (character === "\n" ? character : `\\${unicodeEscape(character)}`));
+
 /** Like `printableLine`, but keeps line feeds and tabs. */
 export function printableText(text: string): string {
   return text

@@ -45,7 +45,11 @@ export interface ManagerStatistics {
   /** From the planned time of a run to its start. */
   readonly waits: Durations;
   readonly running: number;
+  /** Of the running ones, those that have taken longer than `pg_task.slow`. */
+  readonly overruns: number;
   readonly sessions: number;
+  /** How many sessions run tasks of each share that has any. Empty without shares. */
+  readonly shares: Readonly<Record<string, number>>;
 }
 
 export const noCounts: TaskCounts = {

@@ -145,7 +145,7 @@ export const taskColumns = {
   key: { ...option2, type: "text", meaning: "at most one task with this key waits, and at most one runs" },
   args: { ...option2, type: "jsonb", meaning: "values for the SQL: an array for $1, $2 and so on, or an object" },
   gap: { ...option2, type: "interval", default: "parameter", meaning: "least time since the last start of its group" },
-  role: { ...internal, ...since2, inherited: true, type: "name", meaning: "reserved" },
+  role: { ...option2, type: "name", value: "name", meaning: "role that it runs as, in a table with users" },
   created: { ...result, ...since2, ...moment, default: "statement_timestamp()", meaning: "when it was inserted" },
   due: {
     ...internal,
@@ -165,6 +165,53 @@ export const taskColumns = {
     type: "boolean",
     default: "true",
     meaning: "false if other rows depend on its end; null is true",
+  },
+  suspend: {
+    ...option2,
+    since: 10,
+    type: "integer",
+    meaning: "after so many failures in a row, its schedule or its group is paused",
+  },
+  failures: {
+    ...result,
+    since: 10,
+    nullable: true,
+    inherited: true,
+    type: "integer",
+    meaning: "how many runs of its schedule with suspend have failed in a row",
+  },
+  tell: {
+    ...option2,
+    since: 10,
+    type: "text",
+    value: "channel",
+    meaning: "channel that is notified when it has ended",
+  },
+  jitter: {
+    ...option2,
+    since: 10,
+    type: "interval",
+    meaning: "run up to this much later than the rule says, always by the same time",
+  },
+  shift: {
+    ...internal,
+    since: 10,
+    nullable: true,
+    inherited: true,
+    type: "interval",
+    meaning: "how much later than its rule says it runs, within jitter",
+  },
+  within: {
+    ...option2,
+    since: 10,
+    type: "interval",
+    meaning: "maximum time from its start, or that of its chain, to the end, with all tries and steps",
+  },
+  deadline: {
+    ...internal,
+    since: 10,
+    ...moment,
+    meaning: "when the time given by within is over, once it has begun",
   },
 } as const satisfies Readonly<Record<string, TaskColumn>>;
 

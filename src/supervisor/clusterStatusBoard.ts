@@ -12,18 +12,26 @@ import {
 import type { ManagerThread } from "./managerThread.js";
 
 interface ClusterStatusEvents {
-  changed: [];
+  /** The state of the manager of the entry with this key has changed, or, without one, the role of this process. */
+  changed: [key?: string];
   /** The manager of the entry with this key has reported statistics. */
   worked: [key: string];
+  /** Databases were released for maintenance, or are served again. */
+  released: [];
 }
 
-const idle = { stalled: null, sessionsRefused: null, running: 0, sessions: 0 } as const;
+type Released = Pick<ManagerView, "since"> & { readonly reason: NonNullable<ManagerView["reason"]> };
+
+const idle = { stalled: null, sessionsRefused: null, running: 0, overruns: 0, sessions: 0, shares: {} } as const;
+const noWork = { ...idle, counts: noCounts, retries: {}, claims: noDurations, runs: noDurations, waits: noDurations };
 
 /** Holds the state of this process and of its managers for the web page, the API and the metrics. */
 export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implements ClusterView {
   /** By entry key. While a manager is being replaced, the old and the new manager share one key. */
   readonly #managers = new Map<string, ManagerView>();
   readonly #keys = new Map<ManagerThread, string>();
+  /** Of entries whose databases are released for maintenance. */
+  #released: ReadonlyMap<string, Released> = new Map();
   #role: ClusterRole = "seeking";
   #ready = false;
   #since = new Date();
@@ -51,7 +59,28 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
   }
 
   manager(key: string): ManagerView | null {
-    return this.#managers.get(key) ?? null;
+    const view = this.#managers.get(key) ?? null;
+    const released = this.#released.get(key);
+    return released === undefined ? view : { ...noWork, ...view, state: "waiting", ...released };
+  }
+
+  releasedReason(key: string): string | null {
+    return this.#released.get(key)?.reason.message ?? null;
+  }
+
+  /** @param released by entry key, the text that says so */
+  setReleased(released: ReadonlyMap<string, string>): void {
+    const before = this.#released;
+    const changed = new Set([...before.keys(), ...released.keys()]).keys();
+    this.#released = new Map(
+      [...released].map(([key, message]) => {
+        const known = before.get(key);
+        if (known?.reason.message === message) return [key, known];
+        return [key, { since: new Date(), reason: { code: "CONNECTION_RELEASED", message } }];
+      }),
+    );
+    this.emit("released");
+    for (const key of changed) this.emit("changed", key);
   }
 
   setRole(role: ClusterRole, { ready } = { ready: false }): void {
@@ -67,14 +96,13 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
       state: "starting",
       since: new Date(),
       reason: null,
-      ...idle,
-      counts: noCounts,
-      retries: {},
-      claims: noDurations,
-      runs: noDurations,
-      waits: noDurations,
+      ...noWork,
     });
     manager.on("ready", () => this.#setState(manager, "working", null));
+    manager.on("asleep", () => {
+      this.#update(manager, (view) => ({ ...view, ...idle }));
+      this.#setState(manager, "sleeping", null);
+    });
     manager.on("unavailable", ({ code, message }) => this.#setState(manager, "waiting", { code, message }));
     manager.on("message", (message) => {
       if (message.type === "statistics") {
@@ -82,12 +110,12 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
         this.emit("worked", key);
       } else if (message.type === "stalled") {
         this.#update(manager, (view) => ({ ...view, stalled: message.stall }));
-        this.emit("changed");
+        this.emit("changed", key);
       } else if (message.type === "sessionsRefused") {
         const { reason } = message;
         const sessionsRefused = reason === null ? null : { code: reason.code, message: reason.message };
         this.#update(manager, (view) => ({ ...view, sessionsRefused }));
-        this.emit("changed");
+        this.emit("changed", key);
       }
     });
     manager.on("died", () => this.#update(manager, (view) => ({ ...view, ...idle })));
@@ -98,7 +126,7 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
     this.#keys.delete(manager);
     if (key === undefined || [...this.#keys.values()].includes(key)) return;
     this.#managers.delete(key);
-    this.emit("changed");
+    this.emit("changed", key);
   }
 
   #setState(manager: ManagerThread, state: ManagerView["state"], reason: ManagerView["reason"]): void {
@@ -108,7 +136,7 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
       reason,
       since: view.state === state ? view.since : new Date(),
     }));
-    this.emit("changed");
+    this.emit("changed", this.#keys.get(manager));
   }
 
   #update(manager: ManagerThread, change: (view: ManagerView) => ManagerView): void {
@@ -121,12 +149,12 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
     // When an entry's manager is replaced, the new manager's counters continue those of the old manager.
     const { counts, claims, runs, waits } = this.#managers.get(key) ?? initial;
     this.#managers.set(key, { ...initial, counts, claims, runs, waits });
-    this.emit("changed");
+    this.emit("changed", key);
   }
 }
 
 function withStatistics(view: ManagerView, statistics: ManagerStatistics): ManagerView {
-  const { counts, retries, claims, runs, waits, running, sessions } = statistics;
+  const { counts, retries, claims, runs, waits, running, overruns, sessions, shares } = statistics;
   return {
     ...view,
     counts: addCounts(view.counts, counts),
@@ -135,6 +163,8 @@ function withStatistics(view: ManagerView, statistics: ManagerStatistics): Manag
     runs: addDurations(view.runs, runs),
     waits: addDurations(view.waits, waits),
     running,
+    overruns,
     sessions,
+    shares,
   };
 }

@@ -10,6 +10,7 @@ import { lockClasses } from "../shared/postgres/advisoryLocks.js";
 import type { Log } from "../shared/log.js";
 import { areSame, publishEntries, readPublishedEntries } from "./publishedEntries.js";
 import { isPortMessage } from "./portRequests.js";
+import { releasedMessage } from "./releasedDatabases.js";
 import { FrozenHolder } from "../shared/postgres/frozenHolder.js";
 import { literal } from "../shared/postgres/quoting.js";
 import { isRollCall, openRollCall } from "../shared/postgres/rollCall.js";
@@ -53,6 +54,8 @@ interface LeadershipEvents {
   lost: [];
   /** Another process of the cluster has sent a message about a port. */
   portMessage: [payload: string];
+  /** A database was released for maintenance, or is to be served again. */
+  released: [];
 }
 
 /**
@@ -104,6 +107,12 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     this.#published = hashes;
     // If the statement fails, the connection is lost, and they are published on the next one.
     await publishEntries(client, hashes, previous).catch(() => {});
+  }
+
+  /** @throws PgTaskError CONNECTION_LOST without a control connection; the errors of `work` */
+  async use<T>(work: (control: Client) => Promise<T>): Promise<T> {
+    if (this.#client === null) throw new PgTaskError("CONNECTION_LOST", "there is no control connection");
+    return await work(this.#client);
   }
 
   /** Notifies the other processes of the cluster. Does nothing without a connection. */
@@ -184,7 +193,8 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     client.on("end", () => this.#retryNow.abort());
     client.on("notification", ({ payload = "", processId }) => {
       if (isRollCall(payload)) return;
-      if (!isPortMessage(payload)) this.#retryNow.abort();
+      if (payload === releasedMessage) this.emit("released");
+      else if (!isPortMessage(payload)) this.#retryNow.abort();
       // The server sends a process its own notifications as well.
       else if (processId !== backendPid(client)) this.emit("portMessage", payload);
     });

@@ -1,17 +1,20 @@
-import type { Worker } from "node:worker_threads";
 import { EventEmitter } from "eventemitter3";
 import { Backoff, sleep } from "../shared/backoff.js";
 import type { Entry, TableLocation } from "../shared/config/types.js";
 import type { ConnectionTarget } from "../shared/postgres/target/target.js";
 import { errorDefinitions } from "../shared/errorCodes.js";
-import { errorMessage, fromReport, PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
-import type { HandshakeSender } from "../shared/ipc/handshake.js";
+import { PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import type { FromManager, ManagerParameters, ToManager } from "../shared/ipc/managerMessages.js";
+import type { ManagerMemory } from "../shared/ipc/sleepingTable.js";
+import type { Limiter } from "../shared/limiter.js";
 import { stopMarginsMs } from "../shared/tuning.js";
-import { HeartbeatWatch } from "./heartbeatWatch.js";
+import { EnsureAccess } from "./ensureAccess.js";
+import { HostedManager, type ManagerEnd } from "./hostedManager.js";
+import { fewManagers, ManagerSleep } from "./managerSleep.js";
 import type { RolesAndDatabases } from "./rolesAndDatabases.js";
 import type { SpareWorkers } from "./spareWorkers.js";
+import type { TableWatches } from "./tableWatches.js";
 
 /**
  * SQLSTATEs that indicate a missing database or role. If the server asks for a password, it reports a missing role as a
@@ -19,8 +22,15 @@ import type { SpareWorkers } from "./spareWorkers.js";
  */
 const missingRoleOrDatabase = new Set(["3D000", "28000", "28P01"]);
 
+/** A manager with short tasks stays for at most so many times as long as it took to begin, within these limits. */
+const briefStay = { factor: 5, leastMs: 300, mostMs: 2_000 };
+
+const stopped = { reason: new PgTaskError("THREAD_DIED", "stopped"), livedMs: 0 };
+
 interface ManagerThreadEvents {
   ready: [];
+  /** The thread has ended because there is nothing to do, and the table is watched. */
+  asleep: [];
   disconnected: [];
   /** The manager cannot serve its table for this reason, and keeps trying. */
   unavailable: [reason: ErrorReport];
@@ -33,28 +43,24 @@ interface ManagerThreadEvents {
 }
 
 export interface ManagerThreadOptions extends Required<Pick<ManagerParameters, "takesOver" | "afterFrozen">> {
-  readonly rolesAndDatabases: Pick<RolesAndDatabases, "ensure">;
-  readonly spareWorkers: Pick<SpareWorkers, "take">;
+  readonly rolesAndDatabases: Pick<RolesAndDatabases, "ensure"> & Partial<Pick<RolesAndDatabases, "administratorOf">>;
+  readonly spareWorkers: Pick<SpareWorkers, "take" | "giveBack">;
+  readonly watches: Pick<TableWatches, "of">;
   readonly managers: () => number;
+  /** Lets a few threads begin at once. */
+  readonly turns: Pick<Limiter, "run" | "waiting">;
   readonly log: Log;
   readonly writeLine: (line: string) => void;
 }
 
-interface Child {
-  readonly worker: Worker;
-  readonly sender: HandshakeSender;
-  readonly heartbeatWatch: HeartbeatWatch;
-  /** Records why the thread is terminated. Only the first recorded reason counts. */
-  readonly setReason: (reason: unknown) => void;
-}
-
 /**
- * Runs one manager in a thread, and restarts the manager when the thread dies.
+ * Runs one manager in a thread, and restarts the manager when the thread dies. In deep sleep, the thread ends, and a
+ * connection that sleeping tables share watches the table until there is something to do.
  *
  *   ensuring role and database ──▶ thread running ──stop──▶ ended
- *     ▲                              │
- *     └── died: after a delay ───────┤
- *     └── table moved: at once ──────┘
+ *     ▲                              │  │   ▲
+ *     └── died: after a delay ───────┤  │   └──woken─────────┐
+ *     └── table moved: at once ──────┘  └──nothing to do──▶ asleep
  */
 export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   /** Resolves when the manager first serves its table or first reports that it cannot, or when it is stopped. */
@@ -63,21 +69,20 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   readonly #options: ManagerThreadOptions;
   readonly #log: Log;
   readonly #ending = new AbortController();
-  /** Delays before a thread that died is restarted, and delays between attempts to create the role or database. */
+  /** Delays before a thread that died is restarted. */
   readonly #restartBackoff: Backoff;
-  readonly #createBackoff: Backoff;
+  readonly #access: EnsureAccess;
+  readonly sleep: ManagerSleep;
   #entry: Entry;
   /** Where the table is according to the server's settings. Null if no manager has reported another place. */
   #location: TableLocation | null = null;
   #isMoving = false;
-  #child: Child | null = null;
+  #child: HostedManager | null = null;
   #running: Promise<void> = Promise.resolve();
   /** Aborted to skip the current delay, or the next one if an attempt is still under way. */
   #retryNow = new AbortController();
-  #isRecreating = false;
   #isDisconnected = false;
   #takesOver: boolean;
-  #lastLogged: string | null = null;
   #reconfigureWaiters: (() => void)[] = [];
 
   constructor(entry: Entry, options: ManagerThreadOptions) {
@@ -87,10 +92,28 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     this.#takesOver = options.takesOver;
     this.#log = options.log;
     this.#restartBackoff = new Backoff({ firstMs: 100, maxMs: maxRestartMs(entry), calmMs: 1_000 });
-    this.#createBackoff = new Backoff({ firstMs: 100, maxMs: maxRestartMs(entry) });
+    const accessOptions = {
+      ...options,
+      entry: () => this.#entry,
+      signal: this.#ending.signal,
+      unavailable: (reason: ErrorReport) => this.#setUnavailable(reason),
+      pause: async (ms: number) => await this.#pause(ms),
+    };
+    this.#access = new EnsureAccess(accessOptions, maxRestartMs(entry));
+    this.sleep = new ManagerSleep({
+      watches: options.watches,
+      target: () => this.target,
+      accept: () => this.#post({ type: "sleep" }),
+      asleep: () => {
+        this.#isDisconnected = false;
+        this.emit("asleep");
+      },
+      unwatched: (reason) => this.#setUnavailable(reason),
+    });
     this.claimingStopped = new Promise((resolve) => void this.once("claimingStopped", resolve));
     this.settled = new Promise((resolve) => {
       this.once("ready", resolve);
+      this.once("asleep", resolve);
       this.once("unavailable", () => resolve());
       this.#ending.signal.addEventListener("abort", () => resolve(), { once: true });
     });
@@ -110,6 +133,10 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     return this.#entry.target;
   }
 
+  get entry(): Entry {
+    return this.#entry;
+  }
+
   start(): void {
     this.#running = this.#keepRunning().finally(() => this.emit("claimingStopped"));
   }
@@ -123,17 +150,29 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
    * settings again. Resolves when they are in effect, as far as this is possible now, or when the thread has died.
    */
   async reconfigure(entry: Entry): Promise<void> {
-    this.#entry = entry;
-    for (const backoff of [this.#restartBackoff, this.#createBackoff]) {
-      backoff.limit(maxRestartMs(entry));
-      backoff.reset();
-    }
-    this.#retryNow.abort();
+    this.#setEntry(entry);
+    const answer = new Promise<void>((resolve) => this.#reconfigureWaiters.push(resolve));
+    // A manager that is falling asleep may end before it has applied them.
+    this.sleep.wake("configured");
+    if (this.sleep.isAsleep) return await answer;
     const child = this.#child;
     if (child === null) return;
-    const answer = new Promise<void>((resolve) => this.#reconfigureWaiters.push(resolve));
-    this.#sendParameters(child, "reconfigure");
+    child.sendParameters("reconfigure", this.#parameters());
     await answer;
+  }
+
+  /** Passes the parameters of `entry` to a sleeping table that need not be served for them. Returns false if it is awake. */
+  keepAsleep(entry: Entry): boolean {
+    if (this.sleep.isAsleep) this.#setEntry(entry);
+    return this.sleep.isAsleep;
+  }
+
+  #setEntry(entry: Entry): void {
+    this.#entry = entry;
+    this.#restartBackoff.limit(maxRestartMs(entry));
+    this.#restartBackoff.reset();
+    this.#access.reset(maxRestartMs(entry));
+    this.#retryNow.abort();
   }
 
   /**
@@ -154,13 +193,13 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     if (child === null) return;
     this.#child = null;
     this.#log.error({ entry: this.#entry.key }, "manager did not stop in time, thread terminated");
-    await child.worker.terminate();
+    await child.terminate();
   }
 
   async #keepRunning(): Promise<void> {
-    while (await this.#ensureRoleAndDatabase()) {
-      const start = performance.now();
-      const reason = await this.#runThread();
+    // A table that is watched has a role and a database.
+    while (this.sleep.isPrepared || (await this.#access.ensure())) {
+      const end = await this.#runAndSleep();
       if (this.#ending.signal.aborted) return;
       this.#takesOver = true;
       if (this.#isMoving) {
@@ -170,124 +209,93 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
       }
       // The delays become short again only if the thread has lived for long, because a manager that dies again soon has
       // not recovered.
-      if (performance.now() - start > maxRestartMs(this.#entry)) this.#restartBackoff.reset();
+      if (end.livedMs > maxRestartMs(this.#entry)) this.#restartBackoff.reset();
       const pauseMs = this.#restartBackoff.next();
-      this.#log.error({ entry: this.#entry.key, reason: reason.message, pauseMs }, "manager died, restarting");
-      this.#setUnavailable(toReport(reason));
+      const { message } = end.reason;
+      this.#log.error({ entry: this.#entry.key, reason: message, pauseMs }, "manager died, restarting");
+      this.#setUnavailable(toReport(end.reason));
       this.emit("died");
       this.#retryNow = new AbortController();
       await this.#pause(pauseMs);
     }
   }
 
-  /** Retries until the role and the database exist. Returns false if the manager was stopped before that. */
-  async #ensureRoleAndDatabase(): Promise<boolean> {
-    while (!this.#ending.signal.aborted) {
-      this.#retryNow = new AbortController();
-      try {
-        await this.#options.rolesAndDatabases.ensure(this.#entry, { isStart: true });
-        this.#createBackoff.reset();
-        this.#lastLogged = null;
-        return !this.#ending.signal.aborted;
-      } catch (error) {
-        const pauseMs = this.#createBackoff.next();
-        this.#logUnavailable(error, { pauseMs });
-        this.#setUnavailable(toReport(error));
-        await this.#pause(pauseMs);
+  /** Runs a thread whenever there is something to do, until one dies or is stopped. */
+  async #runAndSleep(): Promise<{ readonly reason: PgTaskError; readonly livedMs: number }> {
+    const rest = this.sleep.takeRest();
+    if (rest !== null && !(await this.#sleepUntilWoken(rest.memory, rest.wakeMs))) return stopped;
+    for (;;) {
+      const since = performance.now();
+      const end = await this.#runThread();
+      if ("reason" in end) {
+        this.sleep.withdraw();
+        return { reason: end.reason, livedMs: performance.now() - since };
       }
+      if (!(await this.#sleepUntilWoken(end.memory))) return stopped;
     }
-    return false;
   }
 
-  /** Creates a role or database that was dropped. In the meantime, the manager itself keeps trying to connect. */
-  async #recreateRoleAndDatabase(): Promise<void> {
-    if (this.#isRecreating) return;
-    this.#isRecreating = true;
-    try {
-      await this.#options.rolesAndDatabases.ensure(this.#entry, { isStart: false });
-      this.#lastLogged = null;
-    } catch (error) {
-      // It is tried again when the manager has failed to connect once more, which depends on the manager's own pauses.
-      this.#logUnavailable(error);
-    }
-    this.#isRecreating = false;
-  }
-
-  /** Logs each reason only once rather than at every attempt. */
-  #logUnavailable(error: unknown, pause: { readonly pauseMs?: number } = {}): void {
-    const { code, message } = toReport(error);
-    if (this.#lastLogged === message || this.#ending.signal.aborted) return;
-    this.#lastLogged = message;
-    this.#log.warn(
-      { entry: this.#entry.key, code, reason: message, ...pause },
-      "role or database unavailable, retrying",
-    );
+  /** Returns false if the manager is to stop. */
+  async #sleepUntilWoken(memory: ManagerMemory, wakeMs?: number): Promise<boolean> {
+    await this.sleep.sleep(memory, this.#ending.signal, wakeMs);
+    this.#takesOver = this.sleep.hasTask;
+    return !this.#ending.signal.aborted;
   }
 
   #setUnavailable(reason: ErrorReport): void {
     const wasDisconnected = this.#isDisconnected;
     this.#isDisconnected = errorDefinitions[reason.code].family === "CONNECTION";
     if (this.#isDisconnected && !wasDisconnected) this.emit("disconnected");
+    this.#resolveReconfigure();
     this.emit("unavailable", reason);
   }
 
   async #pause(ms: number): Promise<void> {
     await sleep(ms, AbortSignal.any([this.#ending.signal, this.#retryNow.signal]));
+    this.#retryNow = new AbortController();
   }
 
   /** Runs a thread until it ends. Returns why it ended. */
-  async #runThread(): Promise<PgTaskError> {
-    const { worker, sender } = this.#options.spareWorkers.take();
-    let reason: PgTaskError | null = null;
-    const setReason = (error: unknown): void => {
-      const known = error instanceof PgTaskError ? error : null;
-      reason ??= known ?? new PgTaskError("THREAD_DIED", errorMessage(error), { cause: error });
-    };
-    const exited = new Promise<number>((resolve) => worker.once("exit", resolve));
-    worker.on("message", (message: FromManager) => {
-      if (message.type !== "stopped") return this.#receive(message);
-      if (message.reason !== null) setReason(fromReport(message.reason));
-      void worker.terminate();
+  async #runThread(): Promise<ManagerEnd> {
+    const { managers, spareWorkers, turns } = this.#options;
+    let ended: Promise<ManagerEnd> = Promise.resolve(stopped);
+    await turns.run(async () => {
+      if (this.#ending.signal.aborted) return;
+      const child = (this.#child = new HostedManager(spareWorkers.take(), {
+        giveBack: (thread) => spareWorkers.giveBack(thread),
+        limitMs: this.#entry.parameters["pg_conf.close"],
+        receive: (message) => this.#receive(message),
+      }));
+      child.sendParameters("start", this.#parameters());
+      ended = child.ended;
+      const since = performance.now();
+      const isServing = await child.begun(this.#ending.signal);
+      if (isServing && managers() > fewManagers) await this.#untilAsleep(child, performance.now() - since);
     });
-    worker.on("error", setReason);
-    const limitMs = this.#entry.parameters["pg_conf.close"];
-    const heartbeatWatch = new HeartbeatWatch(worker, {
-      limitMs,
-      ask: () => worker.postMessage({ type: "heartbeat" } satisfies ToManager),
-      onFreeze: () => {
-        setReason(new PgTaskError("THREAD_DIED", `no heartbeat for ${limitMs} ms`));
-        void worker.terminate();
-      },
-    });
-    const child: Child = { worker, sender, heartbeatWatch, setReason };
-    this.#child = child;
-    this.#sendParameters(child, "start");
-    const code = await exited;
-    heartbeatWatch.stop();
+    const end = await ended;
     this.#child = null;
-    sender.fail(new PgTaskError("THREAD_DIED", "the thread ended"));
     this.#resolveReconfigure();
-    return reason ?? new PgTaskError("THREAD_DIED", `the thread ended with code ${code}`);
+    return end;
   }
 
-  /** Terminates the thread if it does not accept the parameters in time. */
-  #sendParameters({ worker, sender, setReason }: Child, type: "start" | "reconfigure"): void {
-    const parameters: ManagerParameters = {
+  /** A manager whose tasks are short sleeps again soon, and leaves its warm thread to one that waits. */
+  async #untilAsleep(child: HostedManager, begunMs: number): Promise<void> {
+    const { factor, leastMs, mostMs } = briefStay;
+    const ms = Math.min(Math.max(leastMs, factor * begunMs), mostMs);
+    await Promise.race([child.ended, sleep(ms, this.#ending.signal)]);
+  }
+
+  #parameters(): ManagerParameters {
+    const { managers, afterFrozen, rolesAndDatabases } = this.#options;
+    return {
       entry: { ...this.#entry, ...this.#location },
       takesOver: this.#takesOver,
-      managers: this.#options.managers(),
-      afterFrozen: this.#options.afterFrozen,
+      managers: managers(),
+      afterFrozen,
+      administrator: rolesAndDatabases.administratorOf?.(this.#entry) ?? null,
+      ...this.sleep.takeParameters(managers()),
+      staysBriefly: this.#options.turns.waiting > 0,
     };
-    sender
-      .send(
-        parameters,
-        (handover) => worker.postMessage({ type, ...handover } satisfies ToManager),
-        this.#entry.parameters["pg_conf.close"],
-      )
-      .catch(async (error: unknown) => {
-        setReason(error);
-        await worker.terminate();
-      });
   }
 
   /** Stops the thread. When its tasks have ended or its grace period is over, a new one serves the new location. */
@@ -308,23 +316,27 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     switch (message.type) {
       case "ready":
         this.#isDisconnected = false;
+        this.#resolveReconfigure();
         this.emit("ready");
         break;
       case "unavailable":
         this.#setUnavailable(message.reason);
-        if (missingRoleOrDatabase.has(message.reason.sqlState ?? "")) void this.#recreateRoleAndDatabase();
+        if (missingRoleOrDatabase.has(message.reason.sqlState ?? "")) void this.#access.recreate();
         break;
       case "tableMoved":
         this.#moveTo(message.location);
         break;
       case "claimingStopped":
-        this.emit("claimingStopped");
+        if (this.#ending.signal.aborted) this.emit("claimingStopped");
+        break;
+      case "sleepOffered":
+        if (!this.#isMoving && !this.#ending.signal.aborted) this.sleep.offer(message.table);
+        break;
+      case "sleepWithdrawn":
+        this.sleep.withdraw();
         break;
       case "reconfigured":
         this.#resolveReconfigure();
-        break;
-      case "heartbeat":
-        this.#child?.heartbeatWatch.answer();
         break;
       case "log":
         this.#options.writeLine(message.line);
@@ -335,7 +347,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   }
 
   #post(message: ToManager): void {
-    this.#child?.worker.postMessage(message);
+    this.#child?.post(message);
   }
 }
 

@@ -1,3 +1,5 @@
+import { randomBytes } from "node:crypto";
+import type { Administrator } from "../shared/ipc/managerMessages.js";
 import type { Entry } from "../shared/config/types.js";
 import { type ConnectionTarget, describeTarget } from "../shared/postgres/target/target.js";
 import { scramVerifier } from "../shared/postgres/auth/scram.js";
@@ -28,6 +30,7 @@ export class RolesAndDatabases {
   /** Target of the control connection. Roles and databases are created on this server. */
   target: ConnectionTarget;
   readonly #log: Log;
+  readonly #loginSecret = randomBytes(32).toString("base64");
 
   constructor(target: ConnectionTarget, log: Log) {
     this.target = target;
@@ -67,6 +70,11 @@ export class RolesAndDatabases {
     } finally {
       await client.end().catch(() => {});
     }
+  }
+
+  /** Who makes the logins of roles for an entry with users: the control connection, unless it is on another server. */
+  administratorOf({ users, elsewhere, target }: Entry): Administrator | null {
+    return users ? { target: elsewhere ? target : this.target, secret: this.#loginSecret } : null;
   }
 
   async #create(client: Client, entry: Entry, { isStart }: { readonly isStart: boolean }): Promise<void> {

@@ -143,6 +143,9 @@ export class SessionGrants<Holder> {
 
   /** The holder has died together with all its sessions, and will be restarted. */
   clear(holder: Holder): void {
+    const { demand = 0, open = 0, maxHeld = 0 } = this.#shares.get(holder) ?? {};
+    // Many tables begin asleep at the same time.
+    if (demand + open + maxHeld === 0) return;
     this.#update(holder, (share) => {
       share.demand = share.open = share.busy = share.granted = share.maxHeld = 0;
     });

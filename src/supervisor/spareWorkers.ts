@@ -16,17 +16,22 @@ function startWorker(): ManagerWorker {
 
 /**
  * Keeps idle threads ready for managers. Starting a manager mostly means loading code, which can be done while waiting
- * for leadership or for the server. Idle threads have no connection.
+ * for leadership or for the server. The thread of a manager that fell asleep serves another one, and has compiled most of
+ * the code by then. Idle threads have no connection.
  */
 export class SpareWorkers {
-  readonly #workers = new Set<ManagerWorker>();
+  #workers = new Set<ManagerWorker>();
+  #most = 0;
 
   get idle(): readonly ManagerWorker[] {
     return [...this.#workers];
   }
 
-  fillUp(count: number): void {
-    for (let missing = count - this.#workers.size; missing > 0; missing -= 1) this.#add();
+  /** Starts idle threads, so that there are at least `count`, and keeps at most `most` from then on. */
+  keep(count: number, most = count): void {
+    this.#most = most;
+    for (let missing = count - this.#workers.size; missing > 0; missing -= 1) this.#add(startWorker());
+    for (const spare of [...this.#workers].slice(most)) this.#end(spare);
   }
 
   /** Returns an idle thread, or a new one. From then on the thread belongs to the caller. */
@@ -34,21 +39,43 @@ export class SpareWorkers {
     const [spare] = this.#workers;
     if (spare === undefined) return startWorker();
     this.#workers.delete(spare);
-    spare.worker.removeAllListeners();
+    removeListeners(spare);
     return spare;
   }
 
+  /** Takes back a thread whose manager has ended. It is used before those that have compiled nothing yet. */
+  giveBack(spare: ManagerWorker): void {
+    removeListeners(spare);
+    this.#workers = new Set([spare, ...this.#workers]);
+    this.#dropAtEnd(spare);
+    for (const surplus of [...this.#workers].slice(this.#most)) this.#end(surplus);
+  }
+
   async terminate(): Promise<void> {
+    this.#most = 0;
     const spare = [...this.#workers];
     this.#workers.clear();
     await Promise.all(spare.map(({ worker }) => worker.terminate()));
   }
 
-  /** A thread that ends is dropped. If the cause persists, the thread that a manager gets in its place reports it. */
-  #add(): void {
-    const spare = startWorker();
+  #add(spare: ManagerWorker): void {
     this.#workers.add(spare);
+    this.#dropAtEnd(spare);
+  }
+
+  /** If the cause of a thread's end persists, the thread that a manager gets in its place reports it. */
+  #dropAtEnd(spare: ManagerWorker): void {
     spare.worker.on("error", () => this.#workers.delete(spare));
     spare.worker.on("exit", () => this.#workers.delete(spare));
   }
+
+  #end(spare: ManagerWorker): void {
+    this.#workers.delete(spare);
+    void spare.worker.terminate();
+  }
+}
+
+/** Not those of Node itself, without which no message of the thread would be received any more. */
+function removeListeners({ worker }: ManagerWorker): void {
+  for (const event of ["message", "error", "exit"]) worker.removeAllListeners(event);
 }

@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import { EventEmitter } from "eventemitter3";
 import { diffConfigurations, type ConfigurationChanges } from "../shared/config/diffConfiguration.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
+import { isServed } from "../shared/clusterStatus.js";
 import { describeTarget } from "../shared/postgres/target/target.js";
 import { toReport, type ErrorReport } from "../shared/errors.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
@@ -10,6 +11,15 @@ import { stopMarginsMs } from "../shared/tuning.js";
 import { RolesAndDatabases } from "./rolesAndDatabases.js";
 import { fetchControlSettings, applyControlSettings, type ControlSettings } from "./controlSettings.js";
 import { Leadership } from "./leadership.js";
+import {
+  confirmReleased,
+  databaseOf,
+  describeReleased,
+  isSameDatabase,
+  notIn,
+  readReleased,
+  type ReleasedDatabase,
+} from "./releasedDatabases.js";
 import { hashEntries } from "./publishedEntries.js";
 import { ClusterStatusBoard } from "./clusterStatusBoard.js";
 import { ManagerRegistry } from "./managerRegistry.js";
@@ -40,9 +50,10 @@ interface SupervisorEvents {
 export class Supervisor extends EventEmitter<SupervisorEvents> implements LifecycleHooks {
   /** The configuration as it is in the file. */
   #fileConfiguration: Configuration;
-  /** The settings of the control database, and the file's configuration with these settings applied. */
+  /** The settings of the control database, and the file's configuration with these, without the released databases. */
   #settings: ControlSettings = {};
   #configuration: Configuration;
+  #released: readonly ReleasedDatabase[] = [];
   readonly #log: Log;
   readonly #leadership: Leadership;
   readonly #rolesAndDatabases: RolesAndDatabases;
@@ -84,7 +95,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       name: configuration.parameters["pg_conf.name"],
       log: options.log,
       isIdle: () => this.#registry.isIdle,
-      entryHashes: () => hashEntries(configuration.parameters["pg_conf.name"], this.#configuration.entries),
+      entryHashes: () => hashEntries(configuration.parameters["pg_conf.name"], this.#fileConfiguration.entries),
       frozenMs: () => this.#configuration.parameters["pg_conf.frozen"],
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
@@ -98,6 +109,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       this.board.setControlPid(null);
       this.board.setRole("seeking");
     });
+    this.#leadership.on("released", () => this.#enqueueChange(async () => void (await this.#readReleased())));
     this.#leadership.on("leader", () => this.#enqueueChange(() => this.#lead()));
     this.#leadership.on("portMessage", (payload) => this.ports.receive(payload));
     this.#leadership.on("compared", (areSame) => this.#reportOtherEntries(!areSame));
@@ -124,8 +136,53 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
 
   #apply(): void {
     const before = this.#configuration;
-    this.#configuration = applyControlSettings(this.#fileConfiguration, this.#settings);
+    const { entries, ...configured } = applyControlSettings(this.#fileConfiguration, this.#settings);
+    const released = new Map(entries.map((entry) => [entry.key, this.#releaseOf(entry)]));
+    this.#configuration = { ...configured, entries: entries.filter(({ key }) => released.get(key) === undefined) };
     this.#registry.apply(this.#configuration, diffConfigurations(before, this.#configuration));
+    this.board.setReleased(
+      new Map([...released].flatMap(([key, found]) => (found === undefined ? [] : [[key, describeReleased(found)]]))),
+    );
+  }
+
+  #releaseOf(entry: Entry): ReleasedDatabase | undefined {
+    return this.#released.find((each) => isSameDatabase(each, databaseOf(entry)));
+  }
+
+  /**
+   * Leaves the databases that are released for maintenance, and serves the others again. Returns false if the control
+   * connection was lost: nothing is known then, and it is read again on the next one.
+   */
+  async #readReleased(): Promise<boolean> {
+    if (this.#draining) return false;
+    const before = this.#released;
+    try {
+      this.#released = await this.#leadership.use((control) => readReleased(control, this.#fileConfiguration));
+    } catch (error) {
+      const report = toReport(error);
+      if (report.code === "CONNECTION_LOST") return false;
+      this.#log.warn({ code: report.code, reason: report.message }, "released databases not read");
+      return true;
+    }
+    this.#apply();
+    for (const { database, reason } of notIn(this.#released, before))
+      this.#log.info({ database, reason }, "database released for maintenance");
+    for (const { database } of notIn(before, this.#released)) this.#log.info({ database }, "database served again");
+    for (const each of this.#released) if (!each.isFree && this.board.role === "leader") void this.#confirm(each);
+    return true;
+  }
+
+  /** Records that a released database is free when its managers have ended. */
+  async #confirm(released: ReleasedDatabase): Promise<void> {
+    const entries = this.#fileConfiguration.entries.filter((entry) => this.#releaseOf(entry) === released);
+    await Promise.all(entries.map(({ key }) => this.#registry.ended(key)));
+    try {
+      await this.#leadership.use((control) => confirmReleased(control, this.#fileConfiguration, released));
+    } catch (error) {
+      const { code, message } = toReport(error);
+      // After a loss, the next leader confirms.
+      if (code !== "CONNECTION_LOST") this.#log.warn({ code, reason: message }, "released database not confirmed");
+    }
   }
 
   /** If reading fails, the previous settings stay. Reads are done one after another, so that the last one counts. */
@@ -209,10 +266,13 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.board.setRole("leader", { ready: this.#registry.isRunning });
     if (this.#registry.isRunning) {
       this.#log.info("leadership regained");
+      await this.#readReleased();
       return;
     }
+    if (!(await this.#readReleased())) return;
     this.#log.info({ entries: this.#configuration.entries.length }, "became leader");
     await this.#readSettings();
+    if (this.#draining) return;
     await this.#registry.start({
       takesOver: this.#hasStoodBy,
       afterFrozen: this.#leadership.hasReplacedFrozen,
@@ -239,9 +299,9 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
    * entries, because a standby may have other passwords, for example.
    */
   #offerIfFutile(): void {
-    const keys = keysOf(this.#configuration.entries);
-    const isRefused = (key: string): boolean => this.board.manager(key)?.reason?.code === "CONNECTION_REJECTED";
-    if (this.board.role === "leader" && keys.length > 0 && keys.every(isRefused)) {
+    const { entries } = this.#configuration;
+    const isRefused = ({ key }: Entry): boolean => this.board.manager(key)?.reason?.code === "CONNECTION_REJECTED";
+    if (this.board.role === "leader" && entries.length > 0 && entries.every(isRefused)) {
       this.#offerTimer ??= setTimeout(() => void this.#offer(), offerPauseMs).unref();
     } else {
       clearTimeout(this.#offerTimer);
@@ -256,8 +316,8 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   }
 
   #summarizeEntries(): { readonly serving: number; readonly waiting: readonly string[] } {
-    const keys = keysOf(this.#configuration.entries);
-    const waiting = keys.filter((key) => this.board.manager(key)?.state !== "working");
+    const keys = keysOf(this.#fileConfiguration.entries);
+    const waiting = keys.filter((key) => !isServed(this.board.manager(key)));
     return { serving: keys.length - waiting.length, waiting };
   }
 
@@ -271,9 +331,11 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.board.setRole("standby", { ready: true });
     this.#log.info("standby");
     this.emit("ready");
-    if (!this.#registry.isRunning) return;
-    await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
-    if (!this.#draining) this.#registry.preloadWorkers();
+    const { isRunning } = this.#registry;
+    const stopped = isRunning ? this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]) : null;
+    await this.#readReleased();
+    await stopped;
+    if (isRunning && !this.#draining) this.#registry.preloadWorkers();
   }
 }
 

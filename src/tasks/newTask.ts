@@ -45,12 +45,16 @@ export interface NewTask {
   readonly active?: string | undefined;
   /** Maximum run time. `0` is unlimited. */
   readonly timeout?: string | undefined;
+  /** Maximum time from its start, or that of its chain, to the end, with all tries and steps. */
+  readonly within?: string | null | undefined;
   /** Repeat at this interval. */
   readonly repeat?: string | undefined;
   /** Run by this schedule: a cron expression, an RRULE of RFC 5545, or a query that returns the next time. */
   readonly rule?: string | null | undefined;
   /** Time zone of the rule. */
   readonly zone?: string | null | undefined;
+  /** Run up to this much later than the rule says, always by the same time. */
+  readonly jitter?: string | null | undefined;
   /** Make up for every missed time of the schedule. */
   readonly catchup?: boolean | null | undefined;
   /** Plan the next run when this one starts. */
@@ -59,6 +63,8 @@ export interface NewTask {
   readonly drift?: boolean | undefined;
   /** At most one task with this key waits, and at most one runs. */
   readonly key?: string | null | undefined;
+  /** Role that it runs as, in a table with users. The role that inserts it if left out. */
+  readonly role?: string | null | undefined;
   /** Ids of older tasks for whose end it waits. */
   readonly after?: readonly (string | number | bigint)[] | null | undefined;
   /** How these have to end. */
@@ -69,6 +75,10 @@ export interface NewTask {
   readonly backoff?: string | null | undefined;
   /** Errors after which it is tried again: SQLSTATEs, or their first two characters. */
   readonly sqlstate?: readonly string[] | null | undefined;
+  /** Pause its schedule, or its group, after so many failures in a row. */
+  readonly suspend?: number | null | undefined;
+  /** Channel that is notified of its id and state when it has ended. */
+  readonly tell?: string | null | undefined;
   /** Least time since the last start of its group. */
   readonly gap?: string | null | undefined;
   /** How long the finished row is kept. `0` is forever. */

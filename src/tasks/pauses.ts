@@ -1,7 +1,8 @@
 import type { TaskTable } from "../manager/schema/taskTable.js";
 import type { Client, Queryable } from "../shared/postgres/client.js";
 import { isoTimeSql, isPlannedSql } from "./sqlFragments.js";
-import { hasSchedule } from "../manager/schema/schedulesView.sql.js";
+import { hasFailedTooOften, hasSchedule } from "../manager/schema/schedulesView.sql.js";
+import type { ScheduleName } from "./queries/schedules.js";
 
 export interface Pause {
   readonly group: string | null;
@@ -37,22 +38,31 @@ export async function resumeTasks(client: Client, { pauses }: TaskTable, group: 
   return rowCount !== 0;
 }
 
+interface PausedSchedule extends ScheduleName {
+  /** How many runs in a row have failed, if it is paused because of that. */
+  readonly suspendedAfter: number | null;
+}
+
 /** The schedules of a table that are paused themselves, regardless of pauses of their groups and of the table. */
 export interface PausedSchedules {
   readonly count: number;
   /** The oldest of them, at most five. */
-  readonly first: readonly { readonly id: string; readonly key: string | null }[];
+  readonly first: readonly PausedSchedule[];
 }
 
 const maxListed = 5;
 
 export async function readPausedSchedules(client: Client, table: TaskTable): Promise<PausedSchedules> {
-  const { rows } = await client.query<{ id: string; key: string | null; count: number }>(
-    `SELECT t.id::text AS id, t.key, (count(*) OVER ())::float8 AS count
+  const { rows } = await client.query<PausedSchedule & { readonly count: number }>(
+    `SELECT t.id::text AS id, t.key, t.role::text AS role,
+       CASE WHEN ${hasFailedTooOften("t")} THEN t.failures::float8 END AS "suspendedAfter", (count(*) OVER ())::float8 AS count
      FROM ${table.qualified} AS t
      WHERE ${isPlannedSql} AND t.plan = 'infinity' AND ${hasSchedule("t")}
        AND t.state::text = 'PLAN' AND t.owner IS NULL AND (t.wait >= 0) IS NOT TRUE
      ORDER BY t.id LIMIT ${maxListed}`,
   );
-  return { count: rows[0]?.count ?? 0, first: rows.map(({ id, key }) => ({ id, key })) };
+  return {
+    count: rows[0]?.count ?? 0,
+    first: rows.map(({ id, key, role, suspendedAfter }) => ({ id, key, role, suspendedAfter })),
+  };
 }

@@ -1,4 +1,3 @@
-import type { TaskTable } from "../manager/schema/taskTable.js";
 import type { StartupSettings } from "../shared/postgres/startupOptions.js";
 
 /** The row `t` is marked due. The index of due tasks supports it. */
@@ -20,10 +19,6 @@ export const isoTimeSql = (expression: string): string =>
 export const millisecondsSql = (expression: string): string =>
   `pg_catalog.round((pg_catalog.date_part('epoch', ${expression}) OPERATOR(pg_catalog.*) 1000)::numeric, 3)::pg_catalog.float8`;
 
-/** The condition is that of the index of keys. */
-export const keyHolderQuery = ({ qualified }: TaskTable, key: string): string =>
-  `SELECT w.id FROM ${qualified} AS w WHERE w.key OPERATOR(pg_catalog.=) ${key} AND w.key IS NOT NULL AND w.ready IS NOT NULL LIMIT 1`;
-
 /** The row `t` waits for the end of others. */
 export const isHeldSql =
   "t.wait OPERATOR(pg_catalog.>=) 0 AND t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' AND t.owner IS NULL";
@@ -37,3 +32,7 @@ export const isActiveSql =
 
 /** By default, the planner assumes a spinning disk, and would scan a large table to read a few rows of it. */
 export const indexScanSettings: StartupSettings = { random_page_cost: 1.1 };
+
+/** The share (`shareOf`) of a row of the task table, if the parameter holds `pg_task.share`, which is not empty. */
+export const shareSql = (alias: string, parameter: string): string =>
+  `pg_catalog.split_part(${alias}."group"::pg_catalog.text, ${parameter}::pg_catalog.text, 1)`;

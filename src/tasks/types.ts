@@ -10,6 +10,8 @@ export interface TaskFilter {
   readonly group?: string | undefined;
   /** Its key. */
   readonly key?: string | undefined;
+  /** The role that it runs as, in a table with users. */
+  readonly role?: string | undefined;
   /** A string that input, data or error contains, regardless of case. */
   readonly text?: string | undefined;
   /** A Date, or a time in PostgreSQL's syntax: it is planned at this time or later. */
@@ -50,6 +52,8 @@ export interface TaskSummary {
   readonly rule: string | null;
   /** Its key. */
   readonly key: string | null;
+  /** The role that it runs as, in a table with users. */
+  readonly role: string | null;
   /** How often the task is tried again after an error. */
   readonly retry: number | null;
   /** How many tries have led to another one. */

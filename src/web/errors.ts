@@ -16,13 +16,26 @@ export const statusByCode = {
 
 export type ApiErrorCode = keyof typeof statusByCode;
 
-/** Code and message are sent to the client. */
+/** What is wrong with one value of a request, as in the example of RFC 9457. */
+export interface ValueError {
+  /** A JSON pointer to the value in the body, such as `#/timeout`. Null if it is not known. */
+  readonly pointer: string | null;
+  readonly detail: string;
+}
+
+/** Code, message and errors are sent to the client. */
 export class ApiError extends Error {
   readonly code: ApiErrorCode;
+  readonly errors: readonly ValueError[] | undefined;
 
-  constructor(code: ApiErrorCode, message: string, options?: { readonly cause?: unknown }) {
+  constructor(
+    code: ApiErrorCode,
+    message: string,
+    options: { readonly cause?: unknown; readonly errors?: readonly ValueError[] } = {},
+  ) {
     super(message, options);
     this.name = "ApiError";
     this.code = code;
+    this.errors = options.errors;
   }
 }

@@ -1,10 +1,16 @@
 import { once } from "node:events";
-import type { Server } from "node:http";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { isDeepStrictEqual } from "node:util";
 import { getRequestListener } from "@hono/node-server";
 import type { Hono } from "hono";
 import { sleep } from "../shared/backoff.js";
-import { isLoopback, listenAddresses, parseHosts, type ListenAddress } from "../shared/config/listenAddress.js";
+import {
+  isLoopback,
+  listenAddresses,
+  parseHosts,
+  parseNetworks,
+  type ListenAddress,
+} from "../shared/config/listenAddress.js";
 import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Configuration } from "../shared/config/types.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
@@ -18,6 +24,7 @@ import { ConnectionPool } from "./data/connectionPool.js";
 import { WebTables } from "./data/webTables.js";
 import { ConnectionLimit } from "./http/connectionLimit.js";
 import { createLimitedServer, httpLimits, type HttpLimits } from "./http/limits.js";
+import { mountOf, mountRequest, type Login } from "./http/mount.js";
 import { rareReport } from "./http/rareReport.js";
 import { randomToken } from "./http/token.js";
 
@@ -25,6 +32,11 @@ import { randomToken } from "./http/token.js";
 const retryMs = 2_000;
 /** After so many attempts, the log says why they fail, if the other processes could not be asked. */
 const maxSilentTries = 5;
+
+export interface WebHandlerOptions {
+  readonly base?: string | undefined;
+  readonly login?: ((request: IncomingMessage) => Login | null | Promise<Login | null>) | undefined;
+}
 
 export interface WebServerOptions {
   readonly cluster: ClusterView;
@@ -44,7 +56,7 @@ export interface WebServerOptions {
  */
 export class WebServer implements LifecycleHooks {
   readonly #options: WebServerOptions;
-  readonly #tables = new WebTables();
+  readonly #tables: WebTables;
   readonly #metrics: Metrics;
   readonly #lifecycle: Lifecycle;
   readonly #stopping = new AbortController();
@@ -73,7 +85,8 @@ export class WebServer implements LifecycleHooks {
     const { cluster, ports, log, version, limits = httpLimits } = options;
     this.#options = options;
     this.#configuration = configuration;
-    this.#controlPool = new ConnectionPool(configuration.control, true);
+    this.#controlPool = new ConnectionPool(configuration.control, { isControl: true });
+    this.#tables = new WebTables((key) => cluster.releasedReason(key));
     this.#limits = limits;
     const reportClosed = rareReport<void>((_, closed) =>
       log.warn({ most: limits.connections, closed }, "HTTP connections closed: there are too many"),
@@ -89,6 +102,7 @@ export class WebServer implements LifecycleHooks {
     this.#lifecycle = new Lifecycle(this, { name: "web", log });
     cluster.on("worked", (key) => this.#recordStatistics(key));
     cluster.on("changed", () => this.#followRole());
+    cluster.on("released", () => this.#tables.setEntries(this.#configuration));
     ports.on("wanted", (port) => {
       if (!this.#isLeader && this.#inUse?.port === port) this.#inUse.free();
     });
@@ -113,13 +127,25 @@ export class WebServer implements LifecycleHooks {
     return this.#lifecycle.stop();
   }
 
+  /** Answers a request that a server of the program has received. */
+  async handle(request: IncomingMessage, response: ServerResponse, { base, login }: WebHandlerOptions): Promise<void> {
+    this.#app ??= this.#createApp();
+    // What Express has parsed already cannot be read again.
+    if (request.readableEnded && "body" in request) {
+      Object.assign(request, { rawBody: Buffer.from(JSON.stringify(request.body)) });
+    }
+    const path = base ?? ("baseUrl" in request && typeof request.baseUrl === "string" ? request.baseUrl : "");
+    mountRequest(request, { base: path, isForeign: true, login: (await login?.(request)) ?? null });
+    await getRequestListener(this.#app.fetch, { overrideGlobalObjects: false })(request, response);
+  }
+
   /** Applies a new configuration. If the address or a token has changed, all HTTP connections are closed. */
   reload(configuration: Configuration): void {
     const before = this.#configuration.parameters;
     const after = configuration.parameters;
     if (!isDeepStrictEqual(this.#configuration.control, configuration.control)) {
       this.#oldPools.push(this.#controlPool.close());
-      this.#controlPool = new ConnectionPool(configuration.control, true);
+      this.#controlPool = new ConnectionPool(configuration.control, { isControl: true });
     }
     this.#configuration = configuration;
     this.#tables.setEntries(configuration);
@@ -269,7 +295,10 @@ export class WebServer implements LifecycleHooks {
 
   async #listen(app: Hono, { host, port }: ListenAddress): Promise<Server> {
     const listener = getRequestListener(app.fetch, { overrideGlobalObjects: false });
-    const server = createLimitedServer(this.#limits, (request, response) => void listener(request, response));
+    const server = createLimitedServer(this.#limits, (request, response) => {
+      mountRequest(request, { base: this.#configuration.parameters["pg_http.base"], isForeign: false, login: null });
+      void listener(request, response);
+    });
     this.#connections.watch(server);
     server.listen(port, host === "" ? undefined : host);
     await once(server, "listening");
@@ -296,8 +325,13 @@ export class WebServer implements LifecycleHooks {
         full: this.#configuration.parameters["pg_http.token"] || this.#randomToken,
         readOnly: this.#configuration.parameters["pg_http.readonly"] || null,
       }),
-      reach: () => ({
-        listenHost: this.#host,
+      proxyLogin: () => {
+        const { "pg_http.user": header, "pg_http.proxies": proxies } = this.#configuration.parameters;
+        const list = parseNetworks(proxies);
+        return header === "" || list === null ? null : { header, proxies: list };
+      },
+      reach: (request) => ({
+        listenHost: mountOf(request).isForeign ? "" : this.#host,
         hosts: parseHosts(this.#configuration.parameters["pg_http.hosts"]),
       }),
       limits: this.#limits,

@@ -3,10 +3,10 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { Cluster } from "./cluster.js";
-import { faults } from "./faults.js";
+import { faults, resolvePrepared } from "./faults.js";
 import { verify, prepare, produce, stopRefusing, unfinished } from "./flow.js";
 import { judgeOptionRows } from "./optionJudge.js";
-import { finishOptions, OptionProducer, startOptions } from "./options.js";
+import { finishOptions, hasUsers, OptionProducer, startOptions } from "./options.js";
 import { Random } from "./random.js";
 import { judgeSchedules } from "./scheduleJudge.js";
 import {
@@ -17,48 +17,66 @@ import {
   stopSchedules,
   waitingSchedules,
 } from "./schedules.js";
+import { judgeSleepers, prepareSleepers, unfinishedSleepers, wakeOne } from "./sleepers.js";
 import { withConnectionTo } from "../support/connectTo.js";
 
 /** Set by `npm run chaos`; by default a short run with a random seed. */
 const seconds = Number(process.env["CHAOS_SECONDS"] ?? 15);
 const seed = Number(process.env["CHAOS_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 
+/** Faults whose names contain this text. */
+const only = process.env["CHAOS_ONLY"] ?? "";
+const injected = faults.filter(({ name }) => name.includes(only));
+
+/** Whether there are also tables that fall asleep after a second. */
+const asleep = process.env["CHAOS_ASLEEP"] === "1";
+/** Whether the sessions are divided among shares. */
+const shares = process.env["CHAOS_SHARES"] === "1";
+
 const producers = 3;
 const schedules = schedulesFor(seconds);
 /** Longest time between two faults, and between two inserts of a producer, in ms. */
 const maxFaultPauseMs = 1500;
 const maxInsertPauseMs = 30;
-/** How long after the last fault a task must have ended, in ms. After that, it counts as stuck. */
+/** Longest time between two tables that are woken, in ms. Each can fall asleep before. */
+const maxWakePauseMs = 1500;
+/** Tasks count as stuck if none of them ends for this long after the last fault, in ms. */
 const stuckMs = 120_000;
 
 test(`every task has its effect once and every schedule goes on under random faults (seed ${seed}, ${seconds} s)`, async (t) => {
-  const cluster = await Cluster.start();
+  const cluster = await Cluster.start({ asleep, shares, users: hasUsers });
   try {
     await withConnectionTo(cluster.url, async (client) => {
       await prepare(client);
       await startOptions(client);
       await startSchedules(client, schedules);
+      await prepareSleepers(client);
     });
     const until = performance.now() + seconds * 1000;
-    const injected = injectFaultsUntil(cluster, until, (line) => t.diagnostic(line));
+    const injecting = injectFaultsUntil(cluster, until, (line) => t.diagnostic(line));
     await Promise.all([
-      injected,
+      injecting,
       ...Array.from({ length: producers }, (_, each) => produceUntil(cluster, until, each)),
+      ...(asleep ? [wakeUntil(cluster, until)] : []),
     ]);
     cluster.network.breakSilent();
     await withConnectionTo(cluster.url, async (client) => {
       await stopRefusing(client);
+      await resolvePrepared(client);
       await waitForAllEnded(client, cluster);
     });
-    const { tasks, wrong } = await withConnectionTo(cluster.url, verify);
+    const { tasks, proven, wrong } = await withConnectionTo(cluster.url, verify);
     const judged = await withConnectionTo(cluster.url, (client) => judgeSchedules(client, schedules));
     const options = await withConnectionTo(cluster.url, judgeOptionRows);
+    const woken = asleep ? await withConnectionTo(cluster.url, judgeSleepers) : { summary: "no sleepers", wrong: [] };
+    t.diagnostic(woken.summary);
     t.diagnostic(options.summary);
+    t.diagnostic(`between commit and result: ${proven}`);
     t.diagnostic(
-      `${tasks} tasks, ${await injected} faults, ${schedules.length} schedules, ${judged.runs} times served`,
+      `${tasks} tasks, ${await injecting} faults, ${schedules.length} schedules, ${judged.runs} times served`,
     );
     assert.ok(tasks > 0);
-    assert.deepEqual([...wrong, ...judged.wrong, ...options.wrong], [], cluster.logs());
+    assert.deepEqual([...wrong, ...judged.wrong, ...options.wrong, ...woken.wrong], [], cluster.logs());
   } finally {
     await cluster.stop();
   }
@@ -68,9 +86,14 @@ async function injectFaultsUntil(cluster: Cluster, until: number, report: (line:
   const random = new Random(seed);
   let count = 0;
   for (; performance.now() < until; count += 1) {
-    const fault = random.pickWeighted(faults);
+    const fault = random.pickWeighted(injected);
     if (seconds <= 60) report(fault.name);
-    await tolerateOutage(until, () => withConnectionTo(cluster.url, (client) => fault.inject(cluster, random, client)));
+    await tolerateOutage(until, () =>
+      withConnectionTo(cluster.url, async (client) => {
+        await resolvePrepared(client);
+        await fault.inject(cluster, random, client);
+      }),
+    );
     await sleep(random.below(maxFaultPauseMs));
   }
   return count;
@@ -93,6 +116,14 @@ async function produceUntil(cluster: Cluster, until: number, number: number): Pr
   }
 }
 
+async function wakeUntil(cluster: Cluster, until: number): Promise<void> {
+  const random = new Random(seed + 1 + producers);
+  while (performance.now() < until) {
+    await tolerateOutage(until, () => withConnectionTo(cluster.url, (client) => wakeOne(client, random)));
+    await sleep(random.below(maxWakePauseMs));
+  }
+}
+
 /**
  * Errors of a server that is stopping, starting or down. The errors of sockets have other codes than SQLSTATEs. P0001 is
  * raised by the trigger that sometimes rejects a row.
@@ -112,14 +143,16 @@ async function tolerateOutage(until: number, work: () => Promise<void>): Promise
   }
 }
 
-/** Waits until nothing is open any more. Fails if this takes too long, or, with `goesOn`, if what is open stays the same. */
+/** Waits until nothing is open any more. Fails if it does not become less, or, with `goesOn`, if it stays the same. */
 async function settle(cluster: Cluster, open: () => Promise<readonly unknown[]>, goesOn = false): Promise<void> {
-  let [limit, last] = [performance.now() + stuckMs, ""];
+  let [limit, last, fewest] = [performance.now() + stuckMs, "", Infinity];
   for (;;) {
-    const found = JSON.stringify(await open(), null, 1);
-    if (found === "[]") return;
-    if (goesOn && found !== last) limit = performance.now() + stuckMs;
+    const rows = await open();
+    if (rows.length === 0) return;
+    const found = JSON.stringify(rows, null, 1);
+    if (rows.length < fewest || (goesOn && found !== last)) limit = performance.now() + stuckMs;
     last = found;
+    fewest = Math.min(fewest, rows.length);
     if (performance.now() > limit) assert.fail(`stuck: ${found.slice(0, 10_000)}\n${cluster.logs()}`);
     await sleep(100);
   }
@@ -128,6 +161,7 @@ async function settle(cluster: Cluster, open: () => Promise<readonly unknown[]>,
 /** Waits until all tasks have ended, and every schedule has run for a time after now or has ended by itself, and then stops it. */
 async function waitForAllEnded(client: Client, cluster: Cluster): Promise<void> {
   await settle(cluster, () => unfinished(client));
+  if (asleep) await settle(cluster, () => unfinishedSleepers(client));
   const { rows } = await client.query<{ now: string }>("SELECT now()::text AS now");
   const since = rows[0]?.now ?? "";
   await letSchedulesGo(client);

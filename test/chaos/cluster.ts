@@ -1,10 +1,12 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { type Sabotage } from "../support/saboteur.js";
 import { startProcess, type TestProcess } from "../support/process.js";
 import { RestartableServer } from "../support/restartableServer.js";
+import { asleepAfterMs, sleepers } from "./sleepers.js";
 import { TcpProxy } from "../support/tcpProxy.js";
 
-/** Number of pg-task processes: one leader, and the standbys. */
-const processCount = 2;
+/** The names of the clusters of the processes. The second cluster waits for a table that the first one serves. */
+const clusters = ["pg_task", "pg_task", "other"];
 
 const settings = {
   "pg_task.sleep": 100,
@@ -16,25 +18,44 @@ const settings = {
   "pg_conf.max": 24,
 };
 
-const serverSettings = { max_connections: 100, track_commit_timestamp: "on" };
+const serverSettings = {
+  max_connections: 200,
+  superuser_reserved_connections: 10,
+  max_prepared_transactions: 5,
+  track_commit_timestamp: "on",
+};
+
+interface ClusterOptions {
+  readonly asleep: boolean;
+  readonly shares: boolean;
+  readonly users: boolean;
+}
+
+/** Groups 1, 10 and 11 are one share, and each of the others is one. */
+const dividing = { "pg_task.share": "1", "pg_task.weights": { "group ": 2 } };
 
 /** A server, the network to it, and the pg-task processes that use it. */
 export class Cluster {
   readonly #server: RestartableServer;
   readonly network: TcpProxy;
   readonly #processes: TestProcess[] = [];
+  readonly #more: Readonly<Record<string, unknown>>;
 
-  static async start(): Promise<Cluster> {
+  static async start(options: ClusterOptions): Promise<Cluster> {
     const server = await RestartableServer.started(serverSettings);
-    const cluster = new Cluster(server, await TcpProxy.start(server.port));
-    for (let each = 0; each < processCount; each += 1) await cluster.#startProcess(each);
-    await Promise.any(cluster.#processes.map((process) => process.line("ready")));
+    const cluster = new Cluster(server, await TcpProxy.start(server.port), options);
+    await cluster.#startProcess(0);
+    await cluster.#processes[0]?.line("ready");
+    for (let each = 1; each < clusters.length; each += 1) await cluster.#startProcess(each);
     return cluster;
   }
 
-  private constructor(server: RestartableServer, network: TcpProxy) {
+  private constructor(server: RestartableServer, network: TcpProxy, { asleep, shares, users }: ClusterOptions) {
     this.#server = server;
     this.network = network;
+    const entries = [{ table: "task", users }, ...(asleep ? sleepers.map((table) => ({ table })) : [])];
+    const idle = asleep ? { "pg_task.idle": asleepAfterMs / settings["pg_task.sleep"] } : {};
+    this.#more = { ...idle, ...(shares ? dividing : {}), "pg_task.json": entries };
   }
 
   /** URL of the server itself, bypassing the network. */
@@ -43,7 +64,7 @@ export class Cluster {
   }
 
   get size(): number {
-    return processCount;
+    return clusters.length;
   }
 
   /** Ends the server with a signal and restarts it. */
@@ -63,6 +84,13 @@ export class Cluster {
     this.#processes[nth]?.child.send({ sabotage: order });
   }
 
+  /** Suspends a process. */
+  async freezeProcess(nth: number, ms: number): Promise<void> {
+    this.#processes[nth]?.child.kill("SIGSTOP");
+    await sleep(ms);
+    this.#processes[nth]?.child.kill("SIGCONT");
+  }
+
   /** Ends the processes. */
   async stop(): Promise<void> {
     await Promise.all(this.#processes.map((each) => each.end("SIGKILL")));
@@ -78,6 +106,9 @@ export class Cluster {
   async #startProcess(nth: number): Promise<void> {
     const url = new URL(this.#server.url);
     url.port = String(this.network.port);
-    this.#processes[nth] = await startProcess({ config: { url: url.href, ...settings }, sabotaged: true });
+    this.#processes[nth] = await startProcess({
+      config: { url: url.href, "pg_conf.name": clusters[nth], ...settings, ...this.#more },
+      sabotaged: true,
+    });
   }
 }

@@ -3,9 +3,18 @@ import type { Client } from "../../src/shared/postgres/client.js";
 import type { Cluster } from "./cluster.js";
 import type { Random } from "./random.js";
 import type { Sabotage } from "../support/saboteur.js";
+import { withConnectionTo } from "../support/connectTo.js";
+import { changeProven, isProven, prepareTransaction, startSome } from "./flow.js";
+import { touch } from "./options.js";
 
 /** The longest time for which results cannot be written before the processes are killed, in ms. */
 const maxUnwrittenMs = 500;
+
+/** The longest time for which a transaction is prepared while nothing else happens, in ms. */
+const maxPreparedMs = 2000;
+
+/** The longest time for which a process is frozen, in ms. */
+const maxFrozenMs = 6000;
 
 /** The longest time for which the trigger of the task table raises errors, in ms. */
 const maxRaisingMs = 3000;
@@ -39,6 +48,36 @@ const sabotage =
   async (cluster: Cluster, random: Random): Promise<void> =>
     cluster.sabotage(random.below(cluster.size), { thread, how: random.pick(["throw", "exit"]) });
 
+/** Ends whatever writes results, or nothing. */
+const endWriters: readonly Fault["inject"][] = [
+  async () => {},
+  terminate("pg_work %", 3),
+  async (cluster, random) => {
+    const how = random.pick(["throw", "exit"] as const);
+    for (let nth = 0; nth < cluster.size; nth += 1) cluster.sabotage(nth, { thread: "manager", how });
+  },
+  async (cluster) => {
+    for (let nth = 0; nth < cluster.size; nth += 1) await cluster.restartProcess(nth, "SIGKILL");
+  },
+];
+
+/** What happens while a transaction is prepared. */
+const duringPrepared: readonly Fault["inject"][] = [
+  async (_, random) => await sleep(random.below(maxPreparedMs)),
+  async (cluster) => await cluster.restartServer("SIGKILL"),
+  async (cluster) => await cluster.restartServer("SIGINT"),
+  restart("SIGKILL"),
+  terminate("pg_work %", 1),
+];
+
+let lastPrepared = 0;
+
+/** Resolves the transactions that are still prepared. Nobody knows any more how they were meant to end. */
+export async function resolvePrepared(client: Client): Promise<void> {
+  const { rows } = await client.query<{ gid: string }>("SELECT gid FROM pg_prepared_xacts");
+  for (const { gid } of rows) await client.query(`ROLLBACK PREPARED '${gid}'`);
+}
+
 export const faults: readonly Fault[] = [
   { name: "a session's backend is terminated", weight: 6, inject: terminate("pg_task %", 1) },
   {
@@ -62,6 +101,48 @@ export const faults: readonly Fault[] = [
       for (let nth = 0; nth < cluster.size; nth += 1) await cluster.restartProcess(nth, "SIGKILL");
       // Meanwhile, no successor could be inserted.
       await client.query("INSERT INTO audit_failure VALUES ('LOCK', now(), clock_timestamp()); COMMIT");
+    },
+  },
+  {
+    // Only users' changes that come before the commit undo its effect.
+    name: "users change rows between commit and result, while what writes results dies",
+    weight: 4,
+    inject: async (cluster, random, client) => {
+      await startSome(client, random);
+      await client.query("BEGIN; LOCK TABLE task IN SHARE ROW EXCLUSIVE MODE");
+      await sleep(random.below(maxUnwrittenMs));
+      if (random.below(2) === 0) await random.pick(endWriters)(cluster, random, client);
+      await changeProven(client, random);
+      for (let each = 0; each < 3; each += 1) await touch(client, random, isProven);
+      await random.pick(endWriters)(cluster, random, client);
+      await client.query("INSERT INTO audit_failure VALUES ('LOCK', now(), clock_timestamp()); COMMIT");
+    },
+  },
+  {
+    name: "a prepared transaction keeps rows locked",
+    weight: 3,
+    inject: async (cluster, random, client) => {
+      lastPrepared += 1;
+      await prepareTransaction(client, random, `chaos ${lastPrepared}`);
+      await random.pick(duringPrepared)(cluster, random, client);
+      const end = random.pick(["COMMIT", "ROLLBACK"]);
+      await withConnectionTo(cluster.url, (other) => other.query(`${end} PREPARED 'chaos ${lastPrepared}'`));
+    },
+  },
+  {
+    // Its managers go on after others have taken over.
+    name: "a process is frozen and goes on",
+    weight: 3,
+    inject: async (cluster, random) =>
+      await cluster.freezeProcess(random.below(cluster.size), random.below(maxFrozenMs)),
+  },
+  {
+    name: "a process is killed behind a cut network, and its backends live on",
+    weight: 3,
+    inject: async (cluster, random) => {
+      cluster.network.freeze(random.pick(["pg_task ", "pg_"]));
+      await sleep(random.below(maxUnwrittenMs));
+      await cluster.restartProcess(random.below(cluster.size), "SIGKILL");
     },
   },
   {

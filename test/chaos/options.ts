@@ -6,6 +6,9 @@ import type { Random } from "./random.js";
  * same statement, so that the notes are right even if the server dies. optionJudge.ts compares them with what happened.
  */
 
+/** Whether the tasks of the table run as several roles and its owner. */
+export const hasUsers = process.env["CHAOS_USERS"] === "1";
+
 /** Value of `data` in the rows of these tasks. */
 const mark = "options";
 
@@ -79,7 +82,7 @@ DECLARE
   number integer := hashtext(own.key) & 2147483647;
   holder bigint;
 BEGIN
-  PERFORM pg_advisory_xact_lock_shared(1002, own.id::integer);
+  PERFORM pg_advisory_xact_lock_shared(1002, (own.id & 2147483647)::integer);
   IF pg_try_advisory_xact_lock(1001, number) THEN RETURN; END IF;
   SELECT h.objid::bigint INTO holder FROM pg_locks AS k JOIN pg_locks AS h ON h.pid = k.pid AND h.classid = 1002
   WHERE k.locktype = 'advisory' AND k.classid = 1001 AND k.objid::bigint = number AND k.granted;
@@ -207,7 +210,7 @@ async function insert(client: Client, task: NewTask): Promise<string[]> {
        SELECT '${mark}', $1, $2, $3::integer, $4, $5::integer, '40 ms', $6::text[], $7::bigint[], $8,
          coalesce((SELECT jsonb_build_array(value) FROM value), $9::jsonb), $10::boolean,
          clock_timestamp() + $11::integer * interval '1 ms'
-       ON CONFLICT ${isCollect ? "(key) WHERE key IS NOT NULL AND ready IS NOT NULL DO UPDATE SET args = task.args || excluded.args" : "DO NOTHING"}
+       ON CONFLICT ${isCollect ? `(${hasUsers ? "role, key" : "key"}) WHERE key IS NOT NULL AND ready IS NOT NULL DO UPDATE SET args = task.args || excluded.args` : "DO NOTHING"}
        RETURNING id, "group", max, key, after, upon, retry, args, delete
      ), noted AS (
        INSERT INTO promised (task, "group", max, key, after, upon, retry, fails, code, is_retried, args, collects, vanishes)
@@ -260,14 +263,18 @@ const touches = [
   { what: "let go", when: "state = 'PLAN' AND wait >= 0", change: "UPDATE task SET after = NULL, upon = NULL" },
 ];
 
-/** Changes a task, unless it belongs to a schedule. */
-async function touch(client: Client, random: Random): Promise<void> {
+/**
+ * Changes a task, unless it belongs to a schedule.
+ *
+ * @param condition another condition on the task, which is called `t`
+ */
+export async function touch(client: Client, random: Random, condition = "true"): Promise<void> {
   const { what, when, change } = random.pick(touches);
   const isChanged = `${hasOptions} AND rule IS NULL AND id IN (SELECT task FROM promised) AND ${when}`;
   await client.query(
     `WITH changed AS (
        ${change} WHERE ${isChanged} AND id = ANY (ARRAY(
-         SELECT id FROM task WHERE ${isChanged} ORDER BY random() LIMIT 1)) RETURNING id
+         SELECT id FROM task AS t WHERE ${isChanged} AND ${condition} ORDER BY random() LIMIT 1)) RETURNING id
      ) INSERT INTO touched (task, what) SELECT id, $1 FROM changed`,
     [what],
   );

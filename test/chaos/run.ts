@@ -2,9 +2,16 @@ import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 
-/** Implements `npm run chaos -- [--seconds N] [--seed N]`. The default is half an hour. */
+/** Implements `npm run chaos -- [--seconds N] [--seed N] [--only FAULT] [--asleep] [--users] [--shares]`. The default is half an hour. */
 const { values } = parseArgs({
-  options: { seconds: { type: "string", default: "1800" }, seed: { type: "string" } },
+  options: {
+    seconds: { type: "string", default: "1800" },
+    seed: { type: "string" },
+    only: { type: "string" },
+    asleep: { type: "boolean" },
+    users: { type: "boolean" },
+    shares: { type: "boolean" },
+  },
 });
 const test = fileURLToPath(new URL("chaos.test.js", import.meta.url));
 const run = spawn(process.execPath, ["--test", "--test-reporter=spec", test], {
@@ -12,6 +19,10 @@ const run = spawn(process.execPath, ["--test", "--test-reporter=spec", test], {
   env: {
     ...process.env,
     CHAOS_SECONDS: values.seconds,
+    ...(values.only === undefined ? {} : { CHAOS_ONLY: values.only }),
+    ...(values.asleep === true ? { CHAOS_ASLEEP: "1" } : {}),
+    ...(values.users === true ? { CHAOS_USERS: "1" } : {}),
+    ...(values.shares === true ? { CHAOS_SHARES: "1" } : {}),
     ...(values.seed === undefined ? {} : { CHAOS_SEED: values.seed }),
   },
 });

@@ -67,7 +67,7 @@ for (const [what, expected, rows] of [
       columns: { catchup: true, overlap: true, max: 0 },
       refusals: [{ since: at(-0.1), until: at(0.05) }],
     },
-    [served(1), waiting(2, { created: at(0.1) })],
+    [served(1), served(2, { created: at(0.1) }), waiting(3)],
   ],
 ] satisfies [string, Expectation, ScheduledRow[]][]) {
   test(`accepts a schedule that ${what}`, () => assert.deepEqual(judgeSchedule(expected, rows), []));
@@ -118,7 +118,7 @@ for (const [what, message, expected, rows] of [
     "was planned late although it overlaps",
     /planned after the start/,
     { ...everySecond, columns: { catchup: true, overlap: true, max: 0 } },
-    [served(1), waiting(2, { created: at(0.1) })],
+    [served(1), served(2, { created: at(0.1) }), waiting(3)],
   ],
   ["ended too early", /ended before 7 of its times/, { ...everySecond, ends: true }, chain.slice(0, 3)],
   [

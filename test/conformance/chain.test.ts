@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { describe } from "node:test";
 import { valueOf, eventually } from "../support/tasks.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
@@ -102,4 +103,92 @@ test("an array counts its elements from any lower bound, and row by row", async 
   ids.push(...(await chain("ARRAY[['SELECT 1', 'SELECT 2'], ['SELECT 3', 'SELECT 4']]")));
   const outputs = (await tasks.ended(...ids)).map(({ output }) => output);
   assert.deepEqual(outputs, ["1", "2", "1", "2", "3", "4"]);
+});
+
+test("a step can have options of its own", async () => {
+  const ids = await chain(`'[
+    {"input": "SELECT 1/0", "retry": 0, "data": "first", "group": "own"},
+    {"input": "SELECT $1", "upon": "end", "args": [7], "timeout": "1 min"},
+    "SELECT 3"
+  ]'::jsonb, "group" => 'steps'`);
+  const rows = await tasks.ended(...ids);
+  assert.deepEqual(
+    rows.map(({ state, group, output, data }) => [state, group, output, data]),
+    [
+      ["FAIL", "own", "", "first"],
+      ["DONE", "steps", "7", null],
+      ["DONE", "steps", "3", null],
+    ],
+  );
+  assert.ok(await tasks.holds(ids[1] ?? "", "timeout = '1 min'"));
+});
+
+test("steps need no cast, also as the parameter of a client", async () => {
+  const ids = await chain(`'[{"input": "SELECT 1"}, "SELECT 2"]', key => 'text'`);
+  ids.push(
+    ...(await valueOf<string[]>(client, "SELECT ARRAY(SELECT id::text FROM task_chain($1) AS id)", [`["SELECT 3"]`])),
+  );
+  ids.push(
+    ...(await valueOf<string[]>(client, "SELECT ARRAY(SELECT id::text FROM task_chain($1) AS id)", [
+      ["SELECT 4", "SELECT 5"],
+    ])),
+  );
+  const outputs = (await tasks.ended(...ids)).map(({ output }) => output);
+  assert.deepEqual(outputs, ["1", "2", "3", "4", "5"]);
+});
+
+test("a step can have a key of its own, and one that is taken is reported unless the chain has a key", async () => {
+  await tasks.insert({ input: "SELECT 1", key: "step", plan: "infinity" });
+  const steps = `'["SELECT 1", {"input": "SELECT 2", "key": "step"}]'`;
+  await assert.rejects(chain(steps), { code: "23505" });
+  assert.deepEqual(await chain(`${steps}, key => 'own'`), []);
+});
+
+for (const [title, parameters, code, message] of [
+  ["an object instead of steps", `'{}'::jsonb`, "22023", "task_chain expects an array of steps, not object"],
+  ["no step", `'[]'`, "22023", "task_chain expects at least one input"],
+  ["a number as a step", `'["SELECT 1", 2]'`, "22023", "step 2 of task_chain is neither a string nor an object"],
+  ["a step without input", `'["SELECT 1", {"data": "x"}]'`, "22023", "input 2 of task_chain is null"],
+  [
+    "an unknown option",
+    `'[{"input": "SELECT 1", "inptu": 1, "rule": "@daily"}]'`,
+    "22023",
+    "unknown option: inptu, rule",
+  ],
+  ["upon in the first step", `'[{"input": "SELECT 1", "upon": "end"}]'`, "22023", "upon is set without after"],
+] as const) {
+  test(`${title} is refused`, async () => {
+    await assert.rejects(chain(parameters), { code, message });
+  });
+}
+
+describe("pg_task.results", () => {
+  const read = "SELECT nullif(current_setting('pg_task.results', true), '')";
+  const quoted = read.replaceAll("'", "''");
+
+  for (const [title, remote] of [
+    ["in its own database", null],
+    ["on another server", `dbname=${database.target.database}`],
+  ] as const) {
+    test(`a task finds the outputs of those for which it waited, ${title}`, async () => {
+      const [first = "", second = ""] = await tasks.insert(
+        { input: "SELECT 6 * 7", group: title },
+        { input: "SELECT WHERE false", group: title },
+      );
+      const id = await tasks.add(read, { after: `{${first},${second}}`, remote });
+      assert.deepEqual(JSON.parse((await tasks.end(id)).output ?? ""), { [first]: "42", [second]: null });
+    });
+  }
+
+  test("each step of a chain finds that of the one before, and no other task any", async () => {
+    const ids = await chain(`ARRAY['SELECT 1', '${quoted}', 'SELECT 3', '${quoted}'], "group" => 'one'`);
+    ids.push(...(await tasks.insert({ input: read, group: "one" })));
+    const outputs = (await tasks.ended(...ids)).map(({ output }) => output);
+    assert.deepEqual(outputs, ["1", `{"${ids[0]}": "1"}`, "3", `{"${ids[2]}": "3"}`, String.raw`\N`]);
+  });
+
+  test("outputs of more than 1 MB together are left out", async () => {
+    const ids = await chain(`ARRAY['SELECT repeat(''x'', 1100000)', '${quoted}']`);
+    assert.equal((await tasks.ended(...ids)).at(-1)?.output, String.raw`\N`);
+  });
 });

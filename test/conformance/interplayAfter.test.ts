@@ -98,14 +98,64 @@ test("keep: a finished row is not pruned before those that wait for it have been
   await tasks.removed(first.id);
 });
 
-test("keep: the end of a task that is pruned soon after its failure is not forgotten", async () => {
+const readResults = "SELECT current_setting('pg_task.results')";
+
+/** Waits until the pruner has deleted another row of the same age. */
+async function pruned(): Promise<void> {
+  const { id } = await tasks.run("SELECT 1", { keep: "1 ms", group: newName() });
+  await tasks.removed(id);
+}
+
+for (const { title, upon, rest } of [
+  { title: "ended as they should", upon: "done", rest: "SELECT 42" },
+  { title: "failed", upon: "fail", rest: "SELECT 42; SELECT 1/0" },
+])
+  test(`keep: rows that ${title} stay until the task that waited for them has ended`, async () => {
+    const group = newName();
+    const [first, second] = [await tasks.held({ keep: "1 ms" }, rest), await tasks.held({ keep: "1 ms" }, rest)];
+    await client.query(`INSERT INTO task_pause ("group") VALUES ($1)`, [group]);
+    const third = await tasks.add(readResults, { after: `{${first.id},${second.id}}`, upon, group });
+    await tasks.lookedUp(third);
+    for (const { id, open } of [first, second]) {
+      await open();
+      await tasks.end(id);
+      await until(
+        client,
+        `SELECT FROM task_after WHERE predecessor = ${id} AND NOT failed`,
+        (rows) => rows.length === 0,
+      );
+      await pruned();
+    }
+    assert.ok(await tasks.value(`SELECT wait IS NULL FROM task WHERE id = ${third}`), "released");
+    await client.query(`DELETE FROM task_pause WHERE "group" = $1`, [group]);
+    const { output } = await tasks.end(third);
+    assert.match(output ?? "", new RegExp(`"${first.id}": "[^"]*42.*"${second.id}": "[^"]*42`));
+    await tasks.removed(first.id);
+    await tasks.removed(second.id);
+  });
+
+test("keep: a row that has ended before a task begins to wait for it stays, too", async () => {
+  const group = newName();
+  const { id: first } = await tasks.run("SELECT 42", { keep: "1 hour", group: newName() });
+  await client.query(`INSERT INTO task_pause ("group") VALUES ($1)`, [group]);
+  const second = await tasks.add(readResults, { after: `{${first}}`, group });
+  await until(client, `SELECT FROM task WHERE id = ${second} AND wait IS NULL`, (rows) => rows.length === 1);
+  await client.query(`UPDATE task SET keep = '1 ms' WHERE id = ${first}`);
+  await pruned();
+  await client.query(`DELETE FROM task_pause WHERE "group" = $1`, [group]);
+  assert.equal((await tasks.end(second)).output, `{"${first}": "42"}`);
+  await tasks.removed(first);
+});
+
+test("the failure of a task whose row is deleted is not forgotten", async () => {
   const first = await tasks.blocker();
-  const failing = await tasks.add("SELECT 1/0", { keep: "1 ms", after: `{${first.id}}`, upon: "end" });
+  const failing = await tasks.add("SELECT 1/0", { after: `{${first.id}}`, upon: "end" });
   const other = await tasks.blocker();
   const then = await tasks.add("SELECT 2", { after: `{${failing},${other.id}}`, upon: "fail" });
   await tasks.lookedUp(failing, then);
   await first.open();
-  await tasks.removed(failing);
+  await until(client, `SELECT FROM task_after WHERE predecessor = ${failing} AND failed`, (rows) => rows.length === 1);
+  await client.query(`DELETE FROM task WHERE id = ${failing}`);
   await other.open();
   assert.equal((await tasks.end(then)).state, "DONE");
 });

@@ -60,6 +60,7 @@ const managers: Partial<Record<ParameterName, readonly [Exclude<keyof ManagerSet
   "pg_task.output": ["outputLimit", 1],
   "pg_task.crash": ["crash", 1],
   "pg_task.ceiling": ["ceilingMs", 1000],
+  "pg_task.slow": ["slowMs", 1000],
   "pg_work.close": ["closeMs", 1],
   "pg_work.fetch": ["batch", 1],
   "pg_work.restart": ["restartMs", 1000],
@@ -84,7 +85,7 @@ async function effective(name: ParameterName, file: string | number | boolean): 
   if (setting !== undefined) {
     const [field, factor] = setting;
     const value = (await settingsOf(entry))[field] / factor;
-    return name === "pg_task.reset" || name === "pg_task.ceiling" ? `00:00:0${value}` : String(value);
+    return ["pg_task.reset", "pg_task.ceiling", "pg_task.slow"].includes(name) ? `00:00:0${value}` : String(value);
   }
   await ensureTaskTable(role, { parameters: { [name]: file } });
   const schedule = name === "pg_task.zone" ? { rule: "0 0 1 1 *", repeat: "0" } : {};

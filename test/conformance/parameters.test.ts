@@ -162,6 +162,7 @@ const coveredBy: Partial<Record<ParameterName, string>> = {
   "pg_task.backoff": "conformance/retry",
   "pg_task.gap": "conformance/gap",
   "pg_task.ceiling": "conformance/retrySettings",
+  "pg_task.slow": "integration/manager/sessions/overruns",
   "pg_task.sqlstate": "conformance/retrySettings",
   "pg_task.crash": "integration/manager/tasks/deaths",
   "pg_task.keep": "integration/manager/tasks/pause",
@@ -191,11 +192,16 @@ const coveredBy: Partial<Record<ParameterName, string>> = {
   "pg_conf.threads": "integration/supervisor/reloadParameters",
   "pg_conf.name": "integration/process/standby",
   "pg_task.home": "integration/process/copies",
+  "pg_task.share": "integration/manager/sessions/shares",
+  "pg_task.weights": "integration/manager/sessions/shares",
   "pg_conf.log": "integration/supervisor/reloadParameters",
   "pg_http.listen": "integration/web/server",
   "pg_http.token": "integration/web/server",
   "pg_http.readonly": "integration/web/access",
   "pg_http.hosts": "integration/web/access",
+  "pg_http.base": "integration/web/mounted",
+  "pg_http.user": "integration/web/mounted",
+  "pg_http.proxies": "integration/web/mounted",
 };
 
 for (const { name } of parameters) {

@@ -51,7 +51,7 @@ const refused: readonly Case[] = [
   [{ rule: "0 0 * * *", repeat: "1 day" }, /rule and repeat exclude each other/],
   [{ catchup: true, drift: true, repeat: "1 day" }, /catchup and drift exclude each other/],
   [{ rule: "SELECT now()", zone: "UTC" }, /zone is set for a rule that is a query/],
-  [{ role: "me" }, /role is not supported yet/, "0A000"],
+  [{ role: "me" }, /all run as its owner, not as me/, "0A000"],
 ];
 
 const { rows } = await client.query<{ id: string }>(

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { findParameter } from "../../src/shared/config/parameters.js";
-import { parameters } from "../../src/shared/config/parameterTable.js";
 import { test } from "../support/limitedTest.js";
 import { projectPath, projectText } from "../support/project.js";
 
@@ -72,14 +71,6 @@ test("docs/pg_task.md lists every column and state", () => {
     [],
   );
   for (const state of ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"]) assert.ok(names.has(state), state);
-});
-
-test("docs/pg_task.md names every parameter", () => {
-  const named = new Set([...text.matchAll(/`([a-z_.]+)`/g)].map(([, name]) => name));
-  const missing = parameters
-    .map(({ name }) => name)
-    .filter((name) => !named.has(name) && !named.has(name.replace("pg_task.", "")));
-  assert.deepEqual(missing, []);
 });
 
 test("docs/pg_task.md covers what the extension's first versions did differently", () => {

@@ -30,7 +30,8 @@ function here(text: string): object {
   return Array.isArray(parsed) ? parsed : { "pg_task.create": true, ...parsed, url: database.url };
 }
 
-const configurations = blocks("json");
+/** Files for `apply` are no configurations. */
+const configurations = blocks("json").filter(({ text }) => !text.includes("pg_task.jobs.schema.json"));
 
 test("the docs contain example configurations", () => {
   assert.ok(configurations.some(({ file }) => file === "README.md"));
@@ -46,6 +47,7 @@ for (const [index, { file, text }] of configurations.entries()) {
       DATABASE1_PASSWORD: "secret",
       MAIL_PASSWORD: "secret",
       SHOP_PASSWORD: "secret",
+      TASKS_PASSWORD: "secret",
       PG_TASK_TOKEN: "secret-secret-secret",
     };
     const { code, stdout, stderr } = await cli(["check"], { cwd, env });

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "../support/limitedTest.js";
 import { projectText } from "../support/project.js";
 import { serve } from "../support/serve.js";
+import { until } from "../support/tasks.js";
 
 const page = projectText("docs/failure.md");
 const blocks = [...page.matchAll(/^```sql\n([^]*?)^```$/gm)].map(([, text = ""]) => text);
@@ -17,8 +18,9 @@ const { client, tasks } = await serve(
 );
 
 test("the examples do what the page says", async () => {
-  assert.equal(blocks.length, 6);
-  const [plan = "", waiting = "", errors = "", lists = "", defaults = ""] = blocks;
+  assert.equal(blocks.length, 7);
+  const [plan = "", waiting = "", errors = "", lists = ""] = blocks;
+  const defaults = blocks[5] ?? "";
   for (const block of [plan, waiting, lists, defaults]) await client.query(block);
   await tasks.endedOf("SELECT id FROM task");
   assert.deepEqual(await tasks.rows('SELECT "group", state::text AS state, attempt FROM task ORDER BY id'), [
@@ -40,6 +42,16 @@ test("the example of a role's defaults applies to its sessions", async () => {
   await client.query("ALTER ROLE billing RESET ALL");
 });
 
+test("the example of a suspension pauses the schedule", async () => {
+  await client.query("CREATE PROCEDURE load_rates() LANGUAGE plpgsql AS $$BEGIN RAISE 'no answer'; END$$");
+  const example = blocks[4] ?? "";
+  assert.match(example, /'0 \* \* \* \*', 10\)/);
+  await client.query(example.replace("'0 * * * *', 10)", "'* * * * * *', 1)"));
+  const paused = "SELECT FROM task WHERE key = 'rates' AND plan = 'infinity' AND failures = 1";
+  await until(client, paused, ({ length }) => length === 1);
+  await client.query("SELECT task_unschedule('rates')");
+});
+
 test("the example of a redrive makes all tries again", async () => {
   const { id } = await tasks.run("SELECT 1/0", { group: "billing", retry: 1 });
   const { rowCount } = await client.query(blocks.at(-1) ?? "");
@@ -50,7 +62,7 @@ test("the example of a redrive makes all tries again", async () => {
 
 test("each row of the table of errors is refused with its message", async () => {
   const rows = [...page.matchAll(/^\| `(\w+) = ('[^']*'|-?\d+)`\s+\| (\w{5})\s+\| `(.*)`\s+\|$/gm)];
-  assert.equal(rows.length, 3);
+  assert.equal(rows.length, 4);
   for (const [, column, value, sqlstate, message] of rows) {
     const insert = client.query(`INSERT INTO task (input, ${column}) VALUES ('', ${value})`);
     await assert.rejects(insert, { code: sqlstate, message });

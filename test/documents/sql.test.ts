@@ -37,7 +37,7 @@ const examples = (file: string): string[] =>
 
 /** These files have tests of their own. Their SQL needs tables of the extension or several roles, or has results. */
 const withOwnTests =
-  /^(adoption|arguments|coming-from|failure|order|recipes|repeat|schedules|security|troubleshooting)\.md$/;
+  /^(adoption|arguments|coming-from|failure|functions|order|partitions|recipes|repeat|schedules|security|troubleshooting|users)\.md$/;
 const files = readdirSync(projectPath("docs")).filter((file) => file.endsWith(".md") && !withOwnTests.test(file));
 const documented = ["README.md", ...files.map((file) => `docs/${file}`)].flatMap((file) =>
   examples(file).map((sql) => ({ file, sql })),

@@ -120,6 +120,8 @@ const troubles: Readonly<Record<string, Trouble>> = {
   "A schedule runs at the wrong hour": served(
     "INSERT INTO task (rule, zone, input) VALUES ('0 9 * * *', 'UTC', 'SELECT 1')",
   ),
+  "A run takes too long, or a schedule runs too often": served(`
+    INSERT INTO task (repeat, "group", input) VALUES ('1 microsecond', 'poll', 'SELECT 1')`),
   "A schedule has stopped": served(`
     INSERT INTO task (rule, input) VALUES ('0 9 * * *', 'SELECT 1'); UPDATE task SET state = 'STOP'`),
   "permission denied for table task, or for sequence task_id_seq": rejected(

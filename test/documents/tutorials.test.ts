@@ -11,12 +11,16 @@ const tutorials = readdirSync(projectPath("docs/tutorials")).filter((name) => na
 const pages = [
   ...tutorials.map((name) => `docs/tutorials/${name}`),
   "docs/coming-from.md",
+  "docs/functions.md",
   "docs/order.md",
   "docs/repeat.md",
 ];
 
 /** What the examples of a page use and do not create themselves. */
 const setUp: Readonly<Record<string, string>> = {
+  "docs/functions.md": `
+    CREATE MATERIALIZED VIEW sales AS SELECT 1 AS amount;
+    CREATE FUNCTION poll() RETURNS integer LANGUAGE sql AS 'SELECT 1'`,
   "docs/coming-from.md": `
     CREATE MATERIALIZED VIEW sales AS SELECT 1 AS amount;
     CREATE FUNCTION send_invoice(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1';

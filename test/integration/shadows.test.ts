@@ -1,9 +1,12 @@
 import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { after, describe } from "node:test";
 import { Command } from "commander";
 import { Pool } from "pg";
-import { registerCommands } from "../../src/cli/commands/index.js";
+import { registerCommands } from "../../src/cli/registerCommands.js";
 import { TaskClient } from "../../src/library/taskClient.js";
+import { bulkSchema } from "../../src/web/api/bulkRoutes.js";
 import { cli, OnTerminal } from "../support/cli.js";
 import { withConnectionTo } from "../support/connectTo.js";
 import { createDatabase, onServer } from "../support/database.js";
@@ -11,7 +14,8 @@ import { endPool } from "../support/endPool.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { createShadows, recordErrors, shadowError } from "../support/shadows.js";
-import { token, Web } from "../support/web.js";
+import { temporaryFolder } from "../support/temporaryFolder.js";
+import { poll, token, Web } from "../support/web.js";
 
 const errors = recordErrors();
 
@@ -39,6 +43,15 @@ const rows = `
   SELECT setval('public.task_id_seq', 100);
   INSERT INTO public.task_pause ("group", reason) VALUES ('paused', 'because')`;
 
+const jobsFile = join(await temporaryFolder(), "jobs.json");
+await writeFile(
+  jobsFile,
+  JSON.stringify({
+    prefix: "job ",
+    jobs: { 1: { rule: "0 5 * * *", input: "SELECT 1" }, 2: { repeat: "1 h", input: "SELECT 2", paused: true } },
+  }),
+);
+
 /** The commands that connect to a server. Those that change tasks may be refused some. */
 const commands: readonly string[] = [
   "check --all",
@@ -56,7 +69,9 @@ const commands: readonly string[] = [
   "next @daily --zone Europe/Berlin --since 2030-01-01",
   "groups",
   "add SELECT --wait",
+  `wait ${done}`,
   "add SELECT --in 1d --group a --set key=added --set data=x",
+  `apply ${jobsFile} --prune --yes`,
   "pause task",
   "resume task",
   "pause task --group b --reason x",
@@ -73,6 +88,7 @@ const commands: readonly string[] = [
   "stop --key queried",
   `delete ${done}`,
   "delete --key queried --yes",
+  "facade cron",
   "accept-copy",
   "prune --older 0 --dry-run",
   "prune --older 0 --yes",
@@ -80,7 +96,17 @@ const commands: readonly string[] = [
 ];
 
 /** Commands that send no statement, and those that have a test of their own. */
-const otherCommands = ["init", "completion", "manual", "complete-values", "start", "watch"];
+const otherCommands = [
+  "init",
+  "completion",
+  "manual",
+  "complete-values",
+  "start",
+  "watch",
+  "import",
+  "release",
+  "serve",
+];
 
 /** The paths of the API with queries and bodies. */
 const requests: readonly (readonly [path: string, ...variants: (string | object)[]])[] = [
@@ -97,6 +123,7 @@ const requests: readonly (readonly [path: string, ...variants: (string | object)
     `?waitingFor=${waits}`,
     { input: "SELECT 1", delay: "1 day", key: "api", copy: { id: waits, columns: ["data"] } },
   ],
+  ["/tables/{table}/tasks/check", { input: "SELECT 1", rule: "0 5 * * *", key: "api", after: [waits] }],
   ...["", "/dependencies"].map((more) => [`/tables/{table}/tasks/{id}${more}`, ""] as const),
   ["/tables/{table}/schedules", "", "?group=a&text=select"],
   ["/tables/{table}/next", "?rule=0+5+*+*+*&since=2030-01-01T00:00:00Z"],
@@ -117,6 +144,12 @@ const requests: readonly (readonly [path: string, ...variants: (string | object)
     ...["stop", "retry", "run-now", "delete"].map((change) => ({ change, ids: [waits, ruled, failed] })),
   ],
 ];
+
+const bulkChanges = ["stop", "retry", "run-now", "delete"].map((change) => ({
+  change,
+  filter: change === "retry" ? { state: "FAIL", group: "a" } : { group: "a", text: "select" },
+}));
+const bulkRoutes = ["", "/{bulk}", "/{bulk}/start", "/{bulk}/stop"].map((route) => `/tables/{table}/bulk${route}`);
 
 /** One call of each method of the library. `end` sends no statement. */
 const calls: Readonly<
@@ -154,6 +187,24 @@ const calls: Readonly<
   stop: (client) => client.stop([waits, ruled]),
   delete: async (client) => [await client.delete(done), await client.delete(queried, { running: true })],
 };
+
+/** Calls of the functions of a table, in an order in which all succeed. */
+const functionCalls: readonly string[] = [
+  "SELECT public.task_schedule('sql', '0 3 1 1 *', 'SELECT 1')",
+  "SELECT public.task_schedule('sql', 'FREQ=DAILY', 'SELECT 1', 'UTC', '{\"timeout\": \"5 s\"}')",
+  "SELECT public.task_schedule('sql', '1 day', 'SELECT 1')",
+  "SELECT public.task_schedule('sql', '1 day', 'SELECT 1')",
+  ...["pause", "pause", "resume", "resume", "run"].map((name) => `SELECT public.task_${name}('sql')`),
+  "SELECT public.task_unschedule('sql')",
+  `SELECT public.task_signal('waits', '{}')`,
+  `SELECT public.task_stop(${repeats})`,
+  `SELECT public.task_retry(${repeats})`,
+  `CALL public.task_wait(${done})`,
+  `CALL public.task_wait(${ruled}, 0.1)`,
+  `SELECT public.task_chain('[{"input": "SELECT 1"}]', 'SELECT 2', 'chain', 'group')`,
+  "SELECT public.task_chain('{SELECT 1,SELECT 2}')",
+  "SELECT public.task_chain(ARRAY['SELECT 1'])",
+];
 
 const documents: string[] = [];
 
@@ -236,6 +287,27 @@ for (const path of ["public, pg_catalog", '"$user", public']) {
       }
     }
 
+    for (const body of bulkChanges) {
+      test(`POST /bulk ${JSON.stringify(body)}`, async () => {
+        await reset();
+        await usesNone(async () => {
+          const bulk = `/api/tables/${table}/bulk`;
+          const { id } = bulkSchema.parse((await web.post(bulk, { ...body, start: true })).value);
+          const ended = await poll(
+            () => web.get(bulkSchema, `${bulk}/${id}`),
+            ({ phase }) => ["done", "failed"].includes(phase),
+          );
+          assert.equal(ended.error, null);
+        });
+      });
+    }
+
+    test("the functions", async () => {
+      await reset();
+      const session = await database.connect();
+      for (const call of functionCalls) await usesNone(() => session.query(call));
+    });
+
     test("GET /events", async () => {
       await usesNone(async () => {
         const events = await web.events();
@@ -306,6 +378,6 @@ test("the lists above have all commands and all paths of the API", async () => {
   const { paths } = JSON.parse(documents[0] ?? "{}");
   assert.deepEqual(
     Object.keys(paths).toSorted(),
-    ["/events", ...requests.map(([route]) => route)].map((route) => `/api${route}`).toSorted(),
+    ["/events", ...bulkRoutes, ...requests.map(([route]) => route)].map((route) => `/api${route}`).toSorted(),
   );
 });

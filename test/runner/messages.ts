@@ -5,6 +5,9 @@ export interface ToWorker {
   readonly file: string | null;
 }
 
+/** What a worker says: which test has begun, or how a file has ended. */
+export type FromWorker = { readonly begun: string } | FileResult;
+
 /** What a worker says when a file has ended. The times are those of the worker, without the server's. */
 export interface FileResult extends Times {
   readonly file: string;

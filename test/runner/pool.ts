@@ -1,12 +1,12 @@
 import { fork, type ChildProcess } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import type { FileResult, ToWorker } from "./messages.js";
+import type { FileResult, FromWorker, ToWorker } from "./messages.js";
 
 const worker = fileURLToPath(new URL("worker.js", import.meta.url));
 const reporter = new URL("reporter.js", import.meta.url).href;
 
 /** How long a file may take, in ms. It ends a file that hangs, so that the others are still run. */
-const fileMs = 900_000;
+const fileMs = 600_000;
 /** How long a worker may take to end after its last file, in ms. */
 const endMs = 60_000;
 
@@ -16,12 +16,20 @@ export interface TestFile {
   readonly ownProcess: boolean;
 }
 
-/** Runs test files in `count` processes. Calls `onEnd` for each file as it ends. Kills the processes on `interrupt`. */
+interface RunOptions {
+  /** Called for each file as it ends. */
+  readonly onEnd: (result: FileResult) => void;
+  /** Called before a file that takes too long is ended. Must not reject. */
+  readonly onHang: () => Promise<void>;
+  /** Kills the processes. */
+  readonly interrupt: AbortSignal;
+}
+
+/** Runs test files in `count` processes. */
 export async function runFiles(
   files: readonly TestFile[],
   count: number,
-  onEnd: (result: FileResult) => void,
-  interrupt: AbortSignal,
+  { onEnd, onHang, interrupt }: RunOptions,
 ): Promise<void> {
   const waiting = [...files];
   interrupt.addEventListener("abort", () => waiting.splice(0));
@@ -30,12 +38,12 @@ export async function runFiles(
     for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) {
       if (file.ownProcess) {
         const own = new Worker(interrupt);
-        onEnd(await own.run(file.path));
+        onEnd(await own.run(file.path, onHang));
         await own.end(onEnd);
         continue;
       }
       if (shared === null || shared.hasEnded) shared = new Worker(interrupt);
-      onEnd(await shared.run(file.path));
+      onEnd(await shared.run(file.path, onHang));
     }
     await shared?.end(onEnd);
   };
@@ -59,6 +67,7 @@ class Worker {
   readonly #end: Promise<string>;
   #onResult: (result: FileResult) => void = () => {};
   #lastFile = "";
+  #lastTest = "";
   #hasFailures = false;
   hasEnded = false;
 
@@ -70,18 +79,24 @@ class Worker {
         resolve(signal ?? `code ${code}`);
       });
     });
-    this.#child.on("message", (result: FileResult) => this.#onResult(result));
+    this.#child.on("message", (message: FromWorker) => {
+      if ("begun" in message) this.#lastTest = message.begun;
+      else this.#onResult(message);
+    });
   }
 
   /** Runs a file. If the process ends meanwhile, the file has failed. */
-  async run(file: string): Promise<FileResult> {
+  async run(file: string, onHang: () => Promise<void>): Promise<FileResult> {
     this.#lastFile = file;
+    this.#lastTest = "";
     const result = new Promise<FileResult>((resolve) => {
       this.#onResult = resolve;
     });
     this.#send({ file });
-    const limit = setTimeout(() => this.#child.kill("SIGKILL"), fileMs);
-    const ended = this.#end.then((how) => failed(file, "the process of the test", `it ended with ${how}`));
+    const limit = setTimeout(() => void onHang().finally(() => this.#child.kill("SIGKILL")), fileMs);
+    const ended = this.#end.then((how) =>
+      failed(file, "the process of the test", `it ended with ${how}; the last test that began was "${this.#lastTest}"`),
+    );
     const first = await Promise.race([result, ended]);
     clearTimeout(limit);
     if (first.failures.length > 0) this.#hasFailures = true;

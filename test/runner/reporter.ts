@@ -1,6 +1,6 @@
 import type { TestEvent } from "node:test/reporters";
 import { inspect } from "node:util";
-import type { FileResult } from "./messages.js";
+import type { FileResult, FromWorker } from "./messages.js";
 import { timesOfFile } from "./times.js";
 
 /** Tells the runner how each file of a worker has ended. Node.js loads it as the worker's test reporter. */
@@ -9,14 +9,17 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
   let file = new FileReport();
   for await (const event of events) {
     // A file is a suite of its own, whose end is reported after those of its tests.
+    if (event.type === "test:dequeue" && event.data.nesting > 0) say({ begun: event.data.name });
     if (event.type === "test:start" && event.data.nesting === 0) file = new FileReport();
     if (event.type === "test:diagnostic" && event.data.nesting > 0) file.diagnostics.push(event.data.message);
     if (event.type !== "test:pass" && event.type !== "test:fail") continue;
     file.add(event);
     if (event.data.nesting > 0) continue;
-    process.send?.(file.end(event.data.name));
+    say(file.end(event.data.name));
   }
 }
+
+const say = (message: FromWorker): void => void process.send?.(message);
 
 class FileReport {
   readonly diagnostics: string[] = [];

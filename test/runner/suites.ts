@@ -3,6 +3,7 @@ const slow = [
   "chaos/",
   "documents/",
   "integration/cli/completionShells",
+  "integration/cli/import/real",
   "integration/embedded/",
   "integration/manager/schema/adoption/",
   "integration/manager/schema/calendar/cronOracles",

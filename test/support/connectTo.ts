@@ -2,8 +2,15 @@ import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js"
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 
-/** Options of a connection with the `search_path` of a user, which pg-task's own connections do not have. */
-export const testConnection = { applicationName: "test", settings: { search_path: '"$user", public' } };
+/**
+ * Options of a connection with the `search_path` of a user, which pg-task's own connections do not have. Tests send
+ * several statements at once, which pg without `pipeline` warns of.
+ */
+export const testConnection = {
+  applicationName: "test",
+  settings: { search_path: '"$user", public' },
+  pipeline: true,
+};
 
 /** Opens a connection to a URL or a target. The caller must end it. */
 export async function connectTo(place: string | ConnectionTarget): Promise<Client> {

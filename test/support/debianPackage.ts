@@ -1,8 +1,19 @@
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
 import { promisify } from "node:util";
+import type { InstalledPackage } from "../../src/embedded/binaries/installedPackage.js";
 
 const run = promisify(execFile);
+
+/**
+ * The PostgreSQL of Debian with this extension: null if it is neither there nor can be installed. The tests that need it
+ * are skipped then.
+ */
+export async function debianPostgres(debianPackage: string, file: string): Promise<InstalledPackage | null> {
+  const native = "/usr/lib/postgresql/15";
+  const found = await installedProgram(debianPackage, [file]);
+  return found === null || !existsSync(`${native}/bin/postgres`) ? null : { platform: "linux", version: "15", native };
+}
 
 /**
  * Returns the first of the paths that exists. If there is none and the user is root, first installs the package of

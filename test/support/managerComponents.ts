@@ -14,6 +14,7 @@ export const managerSettings: ManagerSettings = {
   run: 1000,
   outputLimit: 64 << 20,
   crash: 3,
+  slowMs: 0,
   closeMs: 60_000,
   batch: 100,
   restartMs: 1000,

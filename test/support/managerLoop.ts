@@ -52,6 +52,7 @@ export async function startManagerLoop(
   const reserve = { starts: unreservedStarts(Infinity), kept: 0, allows: () => false };
   Object.assign(components, { reserve }, overrides.components?.(components));
   const { rows } = await manager.query<{ oid: number }>("SELECT 'public.task'::regclass::oid AS oid");
+  const channels = await listenToTable(manager, components.table);
   const loop = new ManagerLoop(manager, components, {
     workCycle: new (overrides.workCycle ?? WorkCycle)(components),
     busyMode: new (overrides.busyMode ?? BusyMode)(manager, rows[0]?.oid ?? 0, overrides.limits),
@@ -60,9 +61,12 @@ export async function startManagerLoop(
     watchdog: { expectAnswer: nothing },
     unlock: () => Promise.resolve(),
     cycled: nothing,
+    watched: { oid: rows[0]?.oid ?? 0, channels, rollCall: "none" },
+    isWoken: false,
+    isSettled: false,
+    isReloading: () => false,
   });
   manager.on("notification", () => loop.receiveNotification());
-  await listenToTable(manager, components.table);
   let over = false;
   const work = loop.run(() => over);
   return {

@@ -20,7 +20,7 @@ function task(id: string): ClaimedTask {
     startsNow: true,
     exclusive: false,
     mayPause: false,
-    repeats: false,
+    endsPlainly: true,
     overlaps: false,
     planned: null,
     data: null,
@@ -46,6 +46,7 @@ export function openSession() {
     runTimes: new RunTimes(),
     maxThreads: () => 1,
     mayUseMore: () => false,
+    slowMs: () => 0,
     events: noSessionEvents,
     log,
   });

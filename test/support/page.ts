@@ -1,22 +1,8 @@
 import assert from "node:assert/strict";
-import { join } from "node:path";
 import { after } from "node:test";
 import type { BrowserContextOptions, Page } from "playwright-core";
 import { browser } from "./browser.js";
 import type { Web } from "./web.js";
-
-/** Folder in which the screenshots for the documentation are kept. None are taken if it is not set. */
-const images = process.env["TEST_SCREENSHOTS"];
-
-export const takesScreenshots = images !== undefined;
-
-/** The colour schemes in which the tests with screenshots run. */
-export const colorSchemes = takesScreenshots ? (["light", "dark"] as const) : (["light"] as const);
-
-/** Takes a screenshot, if they are wanted. */
-export async function shoot(page: Page, name: string, options: { readonly fullPage?: boolean } = {}): Promise<void> {
-  if (images !== undefined) await page.screenshot({ ...options, path: join(images, `${name}.png`) });
-}
 
 /** Time limit for waiting on the page, in ms. */
 const timeoutMs = 60_000;
@@ -26,7 +12,7 @@ const timeoutMs = 60_000;
  * uncaught or logged errors, unless it expects them.
  */
 export async function openPage(
-  web: Web,
+  web: Pick<Web, "url" | "token">,
   path: string,
   options: BrowserContextOptions & { readonly token?: string | null; readonly expectsErrors?: boolean } = {},
 ): Promise<Page> {

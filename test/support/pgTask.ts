@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { after } from "node:test";
+import type { EntryStatus } from "../../src/library/pgTask.js";
 import { Service } from "../../src/library/process/service.js";
 import { explainConfiguration } from "../../src/shared/config/loadConfiguration.js";
 import type { PgTaskError } from "../../src/shared/errors.js";
@@ -37,6 +38,10 @@ export class PgTask extends LogLines {
   /** Folder in which pg-task looks for its configuration. */
   get cwd(): string {
     return this.#cwd;
+  }
+
+  get entries(): readonly EntryStatus[] {
+    return this.#service?.entries ?? [];
   }
 
   async start(configuration?: unknown, options: PgTaskOptions = {}): Promise<void> {

@@ -44,6 +44,7 @@ async function copyFolder(from: string, to: string): Promise<void> {
   for (const name of await readdir(join(to, "pg_wal"))) await rm(join(to, "pg_wal", name), { recursive: true });
   await mkdir(join(to, "pg_wal", "archive_status"));
   await mkdir(join(to, "pg_wal", "summaries"));
+  await mkdir(join(to, "pg_stat_tmp"), { recursive: true });
   const settings = join(to, "postgresql.auto.conf");
   const lines = (await readFile(settings, "utf8")).split("\n");
   await writeFile(settings, lines.filter((line) => !line.startsWith("primary_conninfo")).join("\n"));

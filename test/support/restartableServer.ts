@@ -1,6 +1,7 @@
 import { chmod, readFile } from "node:fs/promises";
 import { after } from "node:test";
 import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/embeddedServer.js";
+import type { InstalledPackage } from "../../src/embedded/binaries/installedPackage.js";
 import { createLog } from "../../src/shared/log.js";
 import { serverPackage } from "./serverPackage.js";
 import { dataRoot, temporaryFolder } from "./temporaryFolder.js";
@@ -10,28 +11,37 @@ import { freePort } from "../../src/embedded/port.js";
 export class RestartableServer {
   readonly port: number;
   readonly #data: string;
+  readonly #installed: InstalledPackage | null;
   #server: EmbeddedServer | null = null;
   readonly #frozen: number[] = [];
 
-  private constructor(data: string, port: number) {
+  private constructor(data: string, port: number, installed: InstalledPackage | null) {
     this.#data = data;
     this.port = port;
+    this.#installed = installed;
   }
 
-  /** Starts a server on a free port. It is stopped after the file's tests. */
-  static async started(settings?: Readonly<Record<string, string | number>>): Promise<RestartableServer> {
-    const server = await RestartableServer.create();
+  /**
+   * Starts a server on a free port. It is stopped after the file's tests.
+   *
+   * @param installed another PostgreSQL than the one to test
+   */
+  static async started(
+    settings?: Readonly<Record<string, string | number>>,
+    installed: InstalledPackage | null = null,
+  ): Promise<RestartableServer> {
+    const server = await RestartableServer.create(undefined, installed);
     await server.start(settings);
     return server;
   }
 
   /** Returns a server that is not started yet. It is stopped after the file's tests. */
-  static async create(given?: number): Promise<RestartableServer> {
+  static async create(given?: number, installed: InstalledPackage | null = null): Promise<RestartableServer> {
     const port = given ?? (await freePort());
     const folder = await temporaryFolder(dataRoot());
     // PostgreSQL before 16 needs search permission on all parent folders of its data.
     await chmod(folder, 0o711);
-    const server = new RestartableServer(folder, port);
+    const server = new RestartableServer(folder, port, installed);
     after(() => server.stop());
     return server;
   }
@@ -47,7 +57,7 @@ export class RestartableServer {
   /** @param settings additional server settings */
   async start(settings: Readonly<Record<string, string | number>> = {}): Promise<void> {
     this.#server = await startEmbeddedWith(
-      { installed: await serverPackage() },
+      { installed: this.#installed ?? (await serverPackage()) },
       {
         dataDirectory: this.dataDirectory,
         port: this.port,

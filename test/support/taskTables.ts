@@ -16,6 +16,7 @@ export interface EntryOptions {
   readonly schema?: string;
   readonly table?: string;
   readonly create?: boolean;
+  readonly users?: boolean;
   readonly parameters?: Partial<FileParameters>;
   readonly fixed?: Entry["fixed"];
 }
@@ -32,6 +33,7 @@ export function makeEntry(target: ConnectionTarget, given: EntryOptions = {}): E
     table,
     create: given.create ?? true,
     createRoleAndDatabase: given.create ?? true,
+    users: given.users ?? false,
     parameters: { ...defaultParameters(), ...given.parameters },
     fixed: given.fixed ?? {},
   };

@@ -196,10 +196,14 @@ export class Tasks {
 
   /** Waits until the task's backend is in `pg_sleep(60)`, so that a cancel hits it there. */
   async sleeping(id: string): Promise<TaskRow> {
-    const row = await this.running(id);
-    const asleep = `SELECT FROM pg_stat_activity WHERE pid = ${row.pid} AND state = 'active' AND query LIKE '%pg_sleep(60)%'`;
-    await eventually(this.client, asleep);
-    return row;
+    await this.running(id);
+    // If the session for which it was claimed has ended, it runs in another one.
+    await eventually(
+      this.client,
+      `SELECT FROM task AS t JOIN pg_stat_activity AS a ON a.pid = t.pid
+       WHERE t.id = ${id} AND a.state = 'active' AND a.query LIKE '%pg_sleep(60)%'`,
+    );
+    return await this.row(id);
   }
 
   async row(id: string): Promise<TaskRow> {

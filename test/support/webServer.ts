@@ -21,6 +21,8 @@ const manager: ManagerView = {
   stalled: null,
   sessionsRefused: null,
   running: 1,
+  overruns: 0,
+  shares: {},
   sessions: 1,
   counts: noCounts,
   retries: {},
@@ -41,6 +43,7 @@ class Cluster extends EventEmitter implements ClusterView {
   }
 
   manager = (): ManagerView => manager;
+  releasedReason = (): null => null;
 }
 
 interface WebServerSettings {

@@ -44,8 +44,10 @@ async function drawn(results: ReadonlyMap<string, Result>): Promise<string> {
 
 function origin({ at, commit, machine, load, versions, options }: Recorded): string {
   const { cpu, cores, memoryGb, system } = machine;
-  const { tasks, rounds, rows, idle, samples, seconds } = options;
-  const sizes = Object.entries({ tasks, rounds, rows, idle, samples, seconds })
+  const { tasks, rounds, rows, tables, idle, samples, seconds } = options;
+  const sizes = Object.entries({ tasks, rounds, rows, tables, idle, samples, seconds })
+    // Older results do not have all options.
+    .filter(([, value]: [string, number | undefined]) => value !== undefined)
     .map(([name, value]) => `--${name} ${value}`)
     .join(" ");
   const used = Object.entries(versions)

@@ -2,7 +2,7 @@ import { describeKind, refuseConflictingNames, refuseObstacles } from "../../man
 import { describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
 import { describeOtherPlace, latestVersion, missingObjects } from "../../manager/schema/migrations.js";
 import type { TableRecord } from "../../manager/schema/columns.js";
-import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
+import { takenUserFunctions } from "../../manager/schema/functions/ensureUserFunctions.js";
 import { requireNotMoved } from "../../manager/schema/movedTable.js";
 import { findOrigin } from "../../manager/schema/moveObjects.js";
 import {
@@ -13,6 +13,7 @@ import {
 } from "../../manager/schema/privilegeRemedy.js";
 import { missingStates } from "../../manager/schema/stateType.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
+import { inspectUsers } from "../../manager/schema/users.js";
 import type { Entry } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
@@ -96,7 +97,8 @@ export function describeObject(
 }
 
 /** @param kind `relkind` in pg_class */
-async function inspectTable(client: Client, { schema, table: name, create }: Entry, kind: string): Promise<Finding> {
+async function inspectTable(client: Client, entry: Entry, kind: string): Promise<Finding> {
+  const { schema, table: name, create } = entry;
   const found = (state: ObjectState, why?: string): Finding => foundObject("table", name, state, why);
   const refused = (why: string): Finding => found("not allowed", why);
   if (kind !== "r" && kind !== "p") {
@@ -110,7 +112,9 @@ async function inspectTable(client: Client, { schema, table: name, create }: Ent
     return found("incomplete", `${describeMissingColumns(lost)}; pg-task doctor names the statements that restore it`);
   }
   const upToDate = version === latestVersion && (await missingObjects(client, table)).length === 0;
-  const reasons = await readReasons(client, table, state);
+  const users = await inspectUsers(client, table, entry);
+  if (users.refusal !== null) return refused(users.refusal);
+  const reasons = [...(users.change === null ? [] : [users.change]), ...(await readReasons(client, table, state))];
   const asOwner = await readPrivilegeRemedy(client, table);
   const notOwned = `${await howToLook(client, table)}the entry's user needs the privileges of its owner: ${asOwner ?? ""}`;
   // Nothing has to be changed, and the needed privileges may have been granted one by one.

@@ -1,4 +1,4 @@
-import { printableLine } from "../../shared/printable.js";
+import { jsonText, printableLine } from "../../shared/printable.js";
 import { acceptCopy, type StoppedTasks } from "../../tasks/copies.js";
 import { withTable } from "../support/openTable.js";
 import type { CommandOptions } from "../support/options.js";
@@ -18,7 +18,7 @@ export async function accept(terminal: Terminal, name: string | undefined, given
     if (options.json === true) {
       const { reason, stopped, running } = result;
       const json = { table: table.qualified, accepted: reason !== null, reason, stopped, running };
-      terminal.write(`${JSON.stringify(json, null, 2)}\n`);
+      terminal.write(`${jsonText(json)}\n`);
     } else terminal.write(`${printableLine(table.qualified)} ${describe(result)}\n`);
     return 0;
   });

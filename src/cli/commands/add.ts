@@ -1,8 +1,4 @@
-import { constants } from "node:buffer";
-import { readFile } from "node:fs/promises";
-import { resolve } from "node:path";
 import { errorMessage, PgTaskError, withMessage } from "../../shared/errors.js";
-import { explainSystemError } from "../../shared/systemErrors.js";
 import { sqlState } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
@@ -19,7 +15,8 @@ import { readOutcomes } from "../../tasks/queries/taskOutcome.js";
 import { waitForTask } from "./awaitEnd.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
 import { readReasons } from "../support/oneTask.js";
-import { printableLine } from "../../shared/printable.js";
+import { readText } from "../support/readText.js";
+import { jsonText, printableLine } from "../../shared/printable.js";
 import type { CommandOptions } from "../support/options.js";
 import { formatZonedTime } from "../terminal/format.js";
 import { isoTimeSql } from "../../tasks/sqlFragments.js";
@@ -44,9 +41,6 @@ interface Request {
   readonly skipTaken: boolean;
 }
 
-/** Longest input, in bytes. PostgreSQL's limit of 1 GB is higher than that of Node's strings. */
-const maxTextBytes = constants.MAX_STRING_LENGTH;
-
 export async function add(terminal: Terminal, sql: string | undefined, options: AddOptions): Promise<number> {
   if (options.in !== undefined && options["plan"] !== undefined) {
     throw new PgTaskError("USAGE", "expected one of --plan and --in, got both");
@@ -69,7 +63,7 @@ export async function add(terminal: Terminal, sql: string | undefined, options: 
     const json = options.json === true;
     if (wait) return await waitForTask(terminal, opened, async () => (await insert(opened, request)) ?? "", json);
     const id = await insert(opened, request);
-    if (json) terminal.write(`${JSON.stringify({ id })}\n`);
+    if (json) terminal.write(`${jsonText({ id }, 0)}\n`);
     else if (id === null) terminal.writeError(`nothing was added: ${await describeKeyHolder(opened, request)}\n`);
     else if (terminal.isTerminal) terminal.write(await describeAdded(opened, id));
     else terminal.write(`${id}\n`);
@@ -193,7 +187,9 @@ async function nameKeyHolder(opened: OpenTable, request: Request, error: unknown
   if (!(error instanceof PgTaskError) || error.code !== "TASK_KEY_TAKEN") return error;
   const holder = await describeKeyHolder(opened, request);
   const key = literal(request.columns.get("key") ?? "");
-  const update = `UPDATE ${opened.table.qualified} SET … WHERE key = ${key} AND ready IS NOT NULL`;
+  const role = request.columns.get("role");
+  const ofRole = role === undefined ? "" : ` AND role = ${literal(role)}`;
+  const update = `UPDATE ${opened.table.qualified} SET … WHERE key = ${key}${ofRole} AND ready IS NOT NULL`;
   return withMessage(
     error,
     `${error.message}: ${holder}; if one task is enough, --if-key-taken skip makes this no error; to change the one that waits: ${update}`,
@@ -202,7 +198,7 @@ async function nameKeyHolder(opened: OpenTable, request: Request, error: unknown
 
 async function describeKeyHolder({ client, table }: OpenTable, { columns }: Request): Promise<string> {
   const key = columns.get("key");
-  const id = key === undefined ? null : await readKeyHolder(client, table, key);
+  const id = key === undefined ? null : await readKeyHolder(client, table, key, columns.get("role") ?? null);
   return id === null ? "another task waits with this key" : `task ${id} waits with this key`;
 }
 
@@ -211,36 +207,12 @@ async function readSql(terminal: Terminal, sql: string | undefined, file: string
     throw new PgTaskError("USAGE", "expected the SQL as an argument or from --file, got both");
   }
   const from = file ?? (sql === undefined || sql === "-" ? "-" : null);
-  const text = from === null ? (sql ?? "") : await readText(terminal, from);
+  if (from === "-" && terminal.isInputTerminal) {
+    throw new PgTaskError("USAGE", "no SQL: give it as an argument, with --file, or on standard input");
+  }
+  const text = from === null ? (sql ?? "") : await readText(terminal, from, "SQL");
   if (text.trim() === "") {
     throw new PgTaskError("USAGE", "no SQL: give it as an argument, with --file, or on standard input");
   }
   return text;
-}
-
-async function readText(terminal: Terminal, file: string): Promise<string> {
-  if (file === "-" && terminal.isInputTerminal) {
-    throw new PgTaskError("USAGE", "no SQL: give it as an argument, with --file, or on standard input");
-  }
-  const name = file === "-" ? "standard input" : file;
-  const bytes = file === "-" ? await terminal.readInput() : await readBytes(resolve(terminal.cwd, file));
-  if (bytes.length > maxTextBytes) {
-    throw new PgTaskError("USAGE", `${name} has ${bytes.length} bytes, and an input can have at most ${maxTextBytes}`);
-  }
-  let text: string;
-  try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-  } catch {
-    throw new PgTaskError("USAGE", `${name} is not valid UTF-8`);
-  }
-  if (text.includes("\0")) throw new PgTaskError("USAGE", `${name} contains zero bytes`);
-  return text;
-}
-
-async function readBytes(file: string): Promise<Buffer> {
-  try {
-    return await readFile(file);
-  } catch (error) {
-    throw new PgTaskError("USAGE", `cannot read the SQL file: ${explainSystemError(error)}`, { cause: error });
-  }
 }

@@ -11,7 +11,7 @@ import type { OpenTable } from "../support/openTable.js";
 import { withTableOptions } from "../support/pastedCommands.js";
 import { readReasons } from "../support/oneTask.js";
 import { truncateText } from "../terminal/format.js";
-import { printableLine, printableText } from "../../shared/printable.js";
+import { jsonText, printableLine, printableText } from "../../shared/printable.js";
 import { withInterrupt, type Terminal } from "../terminal/terminal.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
@@ -38,17 +38,23 @@ const exitCodesByState: Readonly<Record<FinalState, number>> = {
 /**
  * Ctrl-C stops the waiting but not the task. It is handled before the insert, so that a signal during the insert cannot
  * end the command before it has reported the id.
+ *
+ * @param task its id, or what adds it and returns its id
  */
 export async function waitForTask(
   terminal: Terminal,
   opened: OpenTable,
-  insert: () => Promise<string>,
+  task: string | (() => Promise<string>),
   json: boolean,
 ): Promise<number> {
   return await withInterrupt(async (signal) => {
-    const id = await insert();
+    const isAdded = typeof task !== "string";
+    const id = isAdded ? await task() : task;
     const outcome = await poll(terminal, opened, id, signal)
-      .catch((error: unknown) => toReport(toTaskError(error, opened.table)))
+      .catch((error: unknown) => {
+        if (!isAdded) throw error;
+        return toReport(toTaskError(error, opened.table));
+      })
       .finally(() => terminal.showProgress(null));
     if (outcome === "interrupted") {
       const remedy = withTableOptions(`pg-task stop ${id} stops it`, opened.given);
@@ -120,7 +126,7 @@ async function readWaitReason(opened: OpenTable, id: string, localTimes: boolean
 function printOutcome(terminal: Terminal, id: string, outcome: TaskOutcome, json: boolean): void {
   const { state, output, error } = outcome;
   if (json) {
-    terminal.write(`${JSON.stringify({ id, state, output, error }, null, 2)}\n`);
+    terminal.write(`${jsonText({ id, state, output, error })}\n`);
     return;
   }
   if (output !== null && output !== "") {

@@ -10,15 +10,22 @@ import { confirmChange, colourText, type Terminal } from "../terminal/terminal.j
 import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
 import { withTableOptions, shellWord } from "../support/pastedCommands.js";
-import { filterFromOptions, type CommandOptions, type FilterOptions, type TableOptions } from "../support/options.js";
+import {
+  filterFromOptions,
+  keyFromOptions,
+  type CommandOptions,
+  type FilterOptions,
+  type TableOptions,
+} from "../support/options.js";
 import { countPrunable, pruneBatch, readPruneCutoff } from "../../tasks/commands/pruneTasks.js";
 import { copyField, formatCount, formatNumber } from "../terminal/format.js";
-import { printableLine, quotedLine } from "../../shared/printable.js";
+import { jsonText, printableLine, quotedLine } from "../../shared/printable.js";
 
 const batchSize = 500;
 
 interface KeyOptions extends CommandOptions {
   readonly key?: string;
+  readonly role?: string;
   readonly yes?: true;
   readonly running?: true;
 }
@@ -38,9 +45,9 @@ async function changeIdsOrKey(
   given: readonly string[],
   options: KeyOptions,
 ): Promise<number> {
-  const { key } = options;
-  if (given.length > 0 && key !== undefined) throw new PgTaskError("USAGE", "expected ids or --key, got both");
-  if (key !== undefined) return await changeWithKey(terminal, change, { key }, options);
+  const filter = keyFromOptions(options);
+  if (given.length > 0 && filter !== null) throw new PgTaskError("USAGE", "expected ids or --key, got both");
+  if (filter !== null) return await changeWithKey(terminal, change, filter, options);
   if (given.length === 0) throw new PgTaskError("USAGE", "expected ids or --key");
   return await changeIds(terminal, change, given, options);
 }
@@ -60,7 +67,7 @@ export async function changeWithKey(
     const ids = await readIdsWithKey(client, table, change, filter);
     const key = quotedLine(filter.key);
     if (ids.length === 0) {
-      const other = await readTaskWithKey(client, table, filter.key);
+      const other = await readTaskWithKey(client, table, filter);
       const text = other === null ? "no task" : describeNone(change, filter);
       terminal.writeError(`pg-task: ${text} with the key ${key}${other === null ? "" : `: ${describeOther(other)}`}\n`);
       if (options.json === true) printResults(terminal, change, nothing, options);
@@ -186,7 +193,7 @@ function printResults(
   const done = results.filter(({ outcome }) => outcome === "changed").length;
   if (options.json === true) {
     const shown = results.map((result) => ({ ...result, text: textOf(result) }));
-    terminal.write(`${JSON.stringify({ changed: done, tasks: shown }, null, 2)}\n`);
+    terminal.write(`${jsonText({ changed: done, tasks: shown })}\n`);
   } else {
     const together = new Set(summarised);
     for (const result of results) {
@@ -309,7 +316,7 @@ function printPruned(
   result: { readonly found: number } | { readonly deleted: number; readonly locked: number },
 ): number {
   const left = "locked" in result ? result.locked : 0;
-  if (json === true) terminal.write(`${JSON.stringify(result)}\n`);
+  if (json === true) terminal.write(`${jsonText(result, 0)}\n`);
   else if ("found" in result) terminal.write(`${formatCount(result.found, "task")} would be deleted\n`);
   else {
     const rest = left === 0 ? "" : `, ${formatCount(left, "locked row")} skipped`;

@@ -134,6 +134,7 @@ function buildReport(
         schema: location?.schema ?? entry.schema,
         table: location?.table ?? entry.table,
         create: entry.create,
+        users: entry.users,
         password: shown.password ?? null,
         parameters: explained.entriesGiven[index] ?? {},
         settings,

@@ -6,6 +6,7 @@ import { PgTaskError, toReport } from "../../shared/errors.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { fail, ok, type Finding, warn } from "../inspection.js";
 import { checkServer, directConnection, withRunningManager } from "../doctor/server.js";
+import { checkRemotes } from "../doctor/remotes.js";
 import { checkTable } from "../doctor/table.js";
 import {
   chooseEntry,
@@ -16,10 +17,12 @@ import {
   withEntry,
   type OpenTable,
 } from "../support/openTable.js";
+import { releaseOf } from "../support/released.js";
+import { describeReleased, readReleased, type ReleasedDatabase } from "../../supervisor/releasedDatabases.js";
 import { withOptionsInRemedy } from "../support/pastedCommands.js";
 import type { CommandOptions, TableOptions } from "../support/options.js";
 import { copyField } from "../terminal/format.js";
-import { printableLine } from "../../shared/printable.js";
+import { jsonText, printableLine } from "../../shared/printable.js";
 import { colourText, type Colour, type Terminal } from "../terminal/terminal.js";
 import { setTimeout as sleep } from "node:timers/promises";
 import { stalledMs } from "../../shared/tuning.js";
@@ -38,9 +41,15 @@ export async function doctor(terminal: Terminal, options: CommandOptions): Promi
   const configuration = await loadForCommand(terminal, options);
   const entries = findEntries(configuration, options);
   if (entries.length === 0) chooseEntry(terminal, configuration, options);
-  const control = await checkControl(configuration);
+  const { control, released } = await checkControl(configuration);
   const sections: Section[] = [];
   for (const entry of entries) {
+    const found = releaseOf(released, entry);
+    if (found !== undefined) {
+      const remedy = `pg-task serve ${entry.target.database}`;
+      sections.push({ section: sectionOf(entry), checks: [warn("released", describeReleased(found), remedy)] });
+      continue;
+    }
     const selecting = optionsFor(configuration, entry, options);
     sections.push(withOptions(await checkEntry(configuration, entry, selecting), selecting));
   }
@@ -52,7 +61,7 @@ export async function doctor(terminal: Terminal, options: CommandOptions): Promi
   const failed = sections.flatMap(({ checks }) => checks).filter(({ level }) => level === "fail");
   const code = failed[0]?.exitCode ?? commandExitCodes.done;
   if (options.json === true) {
-    terminal.write(`${JSON.stringify({ sections, exitCode: code }, null, 2)}\n`);
+    terminal.write(`${jsonText({ sections, exitCode: code })}\n`);
     return code;
   }
   for (const section of sections) terminal.write(formatSection(terminal, section));
@@ -64,20 +73,31 @@ const withOptions = ({ section, checks }: Section, options: TableOptions): Secti
   checks: checks.map((check) => withOptionsInRemedy(check, options)),
 });
 
-async function checkControl(configuration: Configuration): Promise<Section> {
+const sectionOf = ({ target, schema, table }: Entry): string => `${target.database} ${schema}.${table}`;
+
+async function checkControl(
+  configuration: Configuration,
+): Promise<{ readonly control: Section; readonly released: readonly ReleasedDatabase[] }> {
   const { control, file } = configuration;
   const section = `control connection ${describeTarget(control)}`;
   const read = ok("configuration", file === null ? "no file, none is needed" : `${file} is valid`);
   try {
-    const checks = await withClient(control, "doctor", (client) => checkServer(client, configuration), true);
-    return { section, checks: [read, ...checks] };
+    return await withClient(
+      control,
+      "doctor",
+      async (client) => ({
+        control: { section, checks: [read, ...(await checkServer(client, configuration))] },
+        released: await readReleased(client, configuration),
+      }),
+      true,
+    );
   } catch (error) {
-    return { section, checks: [read, failedCheck("reached", error)] };
+    return { control: { section, checks: [read, failedCheck("reached", error)] }, released: [] };
   }
 }
 
 async function checkEntry(configuration: Configuration, entry: Entry, given: TableOptions): Promise<Section> {
-  const section = `${entry.target.database} ${entry.schema}.${entry.table}`;
+  const section = sectionOf(entry);
   try {
     const inspect = async (opened: OpenTable): Promise<Section> => {
       const checks = await checkTable(opened.client, opened.table, {
@@ -88,7 +108,11 @@ async function checkEntry(configuration: Configuration, entry: Entry, given: Tab
       const isReadable = checks.some(({ name }) => name === "backlog");
       return {
         section,
-        checks: [directConnection, ...checks, ...(isReadable ? [await checkStalls(opened)] : [])],
+        checks: [
+          directConnection,
+          ...checks,
+          ...(isReadable ? [...(await checkRemotes(opened)), await checkStalls(opened)] : []),
+        ],
       };
     };
     return await withEntry(configuration, entry, "doctor", inspect, { given });

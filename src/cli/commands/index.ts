@@ -1,23 +1,19 @@
-import { Argument, Option, type Command } from "commander";
+import { Argument, Option } from "commander";
 import { finalStates, taskStates, type TaskState } from "../../shared/taskState.js";
 import { columnOptions, parseSet, keyTakenChoices } from "../support/columnOptions.js";
-import { completeValuesName, shells, valueKinds } from "../definitions.js";
+import { completeValuesName, shells, sources, valueKinds } from "../definitions.js";
 import {
   collecting,
   configOption,
-  filterOptions,
   integerParser,
+  jsonOption,
+  keyRoleOption,
   parseId,
   parseIds,
   parsePort,
   parseScheduleIds,
-  refuseRepeated,
-  tableOptions,
 } from "../support/options.js";
 import type { Terminal } from "../terminal/terminal.js";
-
-/** Runs a command's action on the terminal of the process. The number that the action returns is the exit code. */
-export type RunCommand = (action: (terminal: Terminal) => Promise<number>) => Promise<void>;
 
 interface CommandRow {
   /** What it does. Commands without a summary are hidden. */
@@ -30,16 +26,16 @@ interface CommandRow {
   readonly filter?: readonly TaskState[];
   /** Calls without `pg-task`, which the help shows. A test runs them. */
   readonly examples: readonly string[];
+  /** A line of the help below the options. */
+  readonly notes?: string;
   /**
    * Loading all code takes several times as long as most commands run. It gets terminal, arguments, options, command.
    */
   readonly load: () => Promise<(terminal: Terminal, ...given: never[]) => Promise<number>>;
 }
 
-const argument = <T>(name: string, meaning?: string, parse?: (text: string, previous: T) => T): Argument => {
-  const made = new Argument(name, meaning);
-  return parse === undefined ? made : made.argParser(parse);
-};
+const argument = <T>(name: string, meaning?: string, parse?: (text: string, previous: T) => T): Argument =>
+  parse === undefined ? new Argument(name, meaning) : new Argument(name, meaning).argParser(parse);
 
 const option = <T>(flags: string, meaning: string, parse?: (text: string, previous: T) => T): Option => {
   const made = new Option(flags, meaning);
@@ -48,7 +44,6 @@ const option = <T>(flags: string, meaning: string, parse?: (text: string, previo
 
 const ids = (): Argument => argument("[ids...]", "task ids", parseIds);
 const tableName = (): Argument => argument("[table]", "same as --table");
-const json = (): Option => option("--json", "print JSON");
 const yes = (meaning: string): Option => option("-y, --yes", meaning);
 const limit = (most: number): Option =>
   option("-n, --limit <n>", "at most this many", integerParser(1, 1_000_000)).default(most);
@@ -60,13 +55,17 @@ const oneTask = {
       "--key <key>",
       "the one that waits with this key, else the one that runs, else the newest; instead of the id",
     ),
+    keyRoleOption(),
   ],
 };
+
+const waitNotes = "exit codes 0 (DONE), 10 (FAIL), 11 (GONE), 12 (STOP), 13 (the row was deleted)";
 
 const pausedOptions = (): Option[] => [
   option("-g, --group <group>", "only this group"),
   option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseScheduleIds),
   option("--key <key>", "only the schedule with this key"),
+  keyRoleOption(),
 ];
 
 /** All commands, in the order of the help. */
@@ -84,13 +83,13 @@ export const commands: Readonly<Record<string, CommandRow>> = {
   },
   check: {
     summary: "validate and explain the configuration; changes nothing",
-    options: [configOption(), option("--all", "list also the parameters that have their defaults"), json()],
+    options: [configOption(), option("--all", "list also the parameters that have their defaults"), jsonOption()],
     examples: ["check", "check --json"],
     load: async () => (await import("./check.js")).check,
   },
   init: {
     summary: "write a commented configuration file; never overwrites one",
-    options: [configOption("file to write (default: ./pg_task.json)"), json()],
+    options: [configOption("file to write (default: ./pg_task.json)"), jsonOption()],
     examples: ["init"],
     load: async () => (await import("./init.js")).init,
   },
@@ -147,6 +146,7 @@ export const commands: Readonly<Record<string, CommandRow>> = {
       option("--set <column=value>", "any other column, such as one of your own; repeatable", collecting(parseSet)),
     ],
     table: true,
+    notes: `With --wait: ${waitNotes}`,
     examples: [
       "add 'REFRESH MATERIALIZED VIEW sales'",
       "add 'SELECT 1' --group mail --plan '2030-01-01 08:00+00'",
@@ -155,10 +155,49 @@ export const commands: Readonly<Record<string, CommandRow>> = {
     ],
     load: async () => (await import("./add.js")).add,
   },
+  wait: {
+    summary: "wait until a task ends, print its output, exit with a code for its state",
+    ...oneTask,
+    table: true,
+    notes: waitNotes,
+    examples: ["wait 1", "wait --key 'order 42'"],
+    load: async () => (await import("./wait.js")).wait,
+  },
+  apply: {
+    summary: "bring the schedules with keys to what a file with jobs says, in one transaction",
+    arguments: [argument("<file>", "JSON file with the jobs; -: standard input")],
+    options: [
+      option("--dry-run", "only show what would change"),
+      option("--prune", "end the schedules that the file does not name, of those whose keys begin with its prefix"),
+      yes("do not ask before schedules end"),
+    ],
+    table: true,
+    examples: ["apply jobs.json --dry-run", "apply jobs.json --prune --yes"],
+    load: async () => (await import("./apply.js")).apply,
+  },
+  import: {
+    summary: "show what becomes of the jobs of another scheduler here, and move them",
+    arguments: [
+      argument("<source>", "from where").choices(sources),
+      argument("[file]", "for crontab and ics; -: standard input"),
+    ],
+    options: [
+      option("--apply", "do it: switch the jobs off there, and start them here"),
+      option("--back", "switch the jobs on there, and end them here"),
+      option("--dry-run", "only show what --back would do"),
+      option("--from <url>", "the database of the scheduler (default: that of the table)"),
+      option("--any-owner", "also jobs of other roles, which then run as the entry's user"),
+      option("--runs <n>", "copy the last runs of each job, this many", integerParser(0, 100_000)).default(20),
+      option("--zone <zone>", "zone of the crontab, or of events without one (default: that of this machine)"),
+    ],
+    table: true,
+    examples: ["import pg_cron", "import crontab jobs.cron", "import ics events.ics --apply"],
+    load: async () => (await import("./import.js")).importJobs,
+  },
   stop: {
     summary: "stop tasks: cancel running ones, keep waiting ones from running",
     arguments: [ids()],
-    options: [option("--key <key>", "those that wait or run with this key, instead of ids")],
+    options: [option("--key <key>", "those that wait or run with this key, instead of ids"), keyRoleOption()],
     table: true,
     examples: ["stop 1", "stop 2 3", "stop --key 'order 42'"],
     load: async () => (await import("./changeTasks.js")).stop,
@@ -180,7 +219,7 @@ export const commands: Readonly<Record<string, CommandRow>> = {
   "run-now": {
     summary: "plan waiting tasks for now; group limits and pauses still apply",
     arguments: [ids()],
-    options: [option("--key <key>", "the one that waits with this key, instead of ids")],
+    options: [option("--key <key>", "the one that waits with this key, instead of ids"), keyRoleOption()],
     table: true,
     examples: ["run-now 5", "run-now --key 'order 42'"],
     load: async () => (await import("./changeTasks.js")).runNow,
@@ -190,6 +229,7 @@ export const commands: Readonly<Record<string, CommandRow>> = {
     arguments: [ids()],
     options: [
       option("--key <key>", "all with this key, instead of ids"),
+      keyRoleOption(),
       option("--running", "also running ones, which are cancelled"),
       yes("do not ask if several tasks have the key"),
     ],
@@ -213,6 +253,20 @@ export const commands: Readonly<Record<string, CommandRow>> = {
     examples: ["resume --group mail", "resume"],
     load: async () => (await import("./pauseResume.js")).resume,
   },
+  release: {
+    summary: "leave a database for maintenance: end its tasks, close all connections to it, until serve",
+    arguments: [argument("<database>", "its name; HOST:PORT/NAME if several servers have one of this name")],
+    options: [configOption(), option("--reason <text>", "shown to other users"), jsonOption()],
+    examples: ["release shop --reason 'copy for tests'"],
+    load: async () => (await import("./release.js")).release,
+  },
+  serve: {
+    summary: "run tasks again in a database that was left with release",
+    arguments: [argument("<database>", "as for release")],
+    options: [configOption(), jsonOption()],
+    examples: ["serve shop"],
+    load: async () => (await import("./release.js")).serve,
+  },
   "accept-copy": {
     summary: "let the tasks of a copied table run here; until then, nothing in a copy starts",
     arguments: [tableName()],
@@ -223,6 +277,13 @@ export const commands: Readonly<Record<string, CommandRow>> = {
     table: true,
     examples: ["accept-copy", "accept-copy --stop-schedules"],
     load: async () => (await import("./acceptCopy.js")).accept,
+  },
+  facade: {
+    summary: "create the functions of another scheduler, which then plan jobs of this table",
+    arguments: [argument("<scheduler>", "whose functions").choices(["cron"])],
+    table: true,
+    examples: ["facade cron"],
+    load: async () => (await import("./facade.js")).facade,
   },
   prune: {
     summary: "delete tasks that finished some time ago, in small batches",
@@ -290,26 +351,3 @@ export const commands: Readonly<Record<string, CommandRow>> = {
     load: async () => (await import("./completion.js")).completeValues,
   },
 };
-
-export function registerCommands(program: Command, run: RunCommand): void {
-  for (const [name, row] of Object.entries(commands)) {
-    const { summary, aliases = [], examples, table = false, filter } = row;
-    const command = program
-      .command(name, { hidden: summary === undefined })
-      .description(summary ?? "")
-      .aliases(aliases);
-    for (const each of row.arguments ?? []) command.addArgument(each);
-    const options = [
-      ...(row.options ?? []),
-      ...(table ? [...tableOptions(), json()] : []),
-      ...(filter === undefined ? [] : filterOptions(filter)),
-    ];
-    for (const each of options) command.addOption(each);
-    if (examples.length > 0)
-      command.addHelpText("after", `\nExamples:\n${examples.map((example) => `  pg-task ${example}`).join("\n")}`);
-    refuseRepeated(command);
-    command.action((...given: unknown[]) =>
-      run(async (terminal) => await Reflect.apply(await row.load(), undefined, [terminal, ...given])),
-    );
-  }
-}

@@ -1,3 +1,4 @@
+import { jsonText } from "../../shared/printable.js";
 import { writeFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { allowedValues, entryKeys } from "../../shared/config/describeAllowedValues.js";
@@ -26,7 +27,7 @@ export async function init(terminal: Terminal, options: InitOptions): Promise<nu
       cause: error,
     });
   }
-  if (options.json === true) terminal.write(`${JSON.stringify({ file })}\n`);
+  if (options.json === true) terminal.write(`${jsonText({ file }, 0)}\n`);
   else terminal.write(`wrote ${file}: edit it, then run pg-task check\n`);
   return 0;
 }

@@ -1,3 +1,5 @@
+import { describeCount } from "../../shared/count.js";
+import { jsonText } from "../../shared/printable.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { listTasks } from "../../tasks/queries/listTasks.js";
@@ -15,7 +17,7 @@ import {
 import { fittingColumns, renderTable } from "../terminal/table.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 import { formatCount, formatNumber } from "../terminal/format.js";
-import { readGroups, thoroughLimits } from "../../tasks/queries/groups.js";
+import { readGroups, type Groups } from "../../tasks/queries/groups.js";
 
 interface ListOptions extends CommandOptions, FilterOptions {
   readonly schedules?: true;
@@ -40,7 +42,7 @@ export async function list(terminal: Terminal, options: ListOptions): Promise<nu
   );
   terminal.showProgress(null);
   if (options.json === true) {
-    terminal.write(`${JSON.stringify({ tasks, before: next }, null, 2)}\n`);
+    terminal.write(`${jsonText({ tasks, before: next })}\n`);
     return 0;
   }
   const lines = renderTable(terminal, terminal.isTerminal ? taskColumns(tasks) : taskFields, tasks);
@@ -60,7 +62,7 @@ function noteMissingKey(terminal: Terminal, { key, schedules }: ListOptions): vo
 }
 
 async function listSchedules(terminal: Terminal, options: ListOptions): Promise<number> {
-  const { state, before, waitingFor, limit, group, key, text, since, until, json } = options;
+  const { state, before, waitingFor, limit, group, key, role, text, since, until, json } = options;
   if (state !== undefined)
     throw new PgTaskError("USAGE", "--state cannot be combined with --schedules: schedules wait or run");
   if (before !== undefined) {
@@ -71,14 +73,14 @@ async function listSchedules(terminal: Terminal, options: ListOptions): Promise<
   }
   const found = await withTable(terminal, options, "list", ({ client, table }) =>
     readSchedules(client, table, {
-      filter: omitUndefined({ group, key, text, since, until }),
+      filter: omitUndefined({ group, key, role, text, since, until }),
       limit,
       characters: summaryLength,
       runs: 1,
     }),
   );
   if (json === true) {
-    terminal.write(`${JSON.stringify(found, null, 2)}\n`);
+    terminal.write(`${jsonText(found)}\n`);
     return 0;
   }
   const { schedules, more } = found;
@@ -102,13 +104,19 @@ interface GroupsOptions extends CommandOptions {
 
 export async function listGroups(terminal: Terminal, options: GroupsOptions): Promise<number> {
   const found = await withTable(terminal, options, "groups", ({ client, table: names }) =>
-    readGroups(client, names, { limit: options.limit, ended: false, limits: thoroughLimits }),
+    readGroups(client, names, { limit: options.limit, ended: false }),
   );
-  if (options.json === true) terminal.write(`${JSON.stringify(found, null, 2)}\n`);
+  if (options.json === true) terminal.write(`${jsonText(found)}\n`);
   else if (found.groups.length === 0 && terminal.isTerminal) terminal.write("no running or waiting tasks\n");
-  else for (const line of renderTable(terminal, groupColumns(found), found.groups)) terminal.write(`${line}\n`);
+  else for (const line of renderTable(terminal, groupColumns, found.groups)) terminal.write(`${line}\n`);
   if (!found.complete && options.json !== true) {
-    terminal.writeError("many tasks wait: due and waiting are estimates, small groups may be missing\n");
+    terminal.writeError(`${describeShown(found)}\n`);
   }
   return 0;
+}
+
+function describeShown({ groups, total }: Groups): string {
+  const all = describeCount(total, { about: "about", format: formatNumber });
+  if (total.value === groups.length) return "many tasks wait: not all of them were counted";
+  return `${formatNumber(groups.length)} of ${all} groups: raise --limit to see more`;
 }

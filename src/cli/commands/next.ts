@@ -1,3 +1,4 @@
+import { jsonText } from "../../shared/printable.js";
 import { taskTable } from "../../manager/schema/taskTable.js";
 import { PgTaskError, withMessage } from "../../shared/errors.js";
 import type { Client } from "../../shared/postgres/client.js";
@@ -18,7 +19,7 @@ interface NextOptions extends CommandOptions {
 export async function next(terminal: Terminal, rule: string, options: NextOptions): Promise<number> {
   const found = await readTimes(terminal, rule, options);
   if (options.json === true) {
-    terminal.write(`${JSON.stringify({ rule, ...found }, null, 2)}\n`);
+    terminal.write(`${jsonText({ rule, ...found })}\n`);
     return 0;
   }
   for (const line of renderTable(terminal, timeColumns, found.times)) terminal.write(`${line}\n`);

@@ -1,15 +1,17 @@
 import { pauseTasks, readPauses, resumeTasks } from "../../tasks/pauses.js";
-import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
+import { isSome } from "../../shared/count.js";
+import { readGroups } from "../../tasks/queries/groups.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { changeIds, changeWithKey } from "./changeTasks.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
-import type { CommandOptions } from "../support/options.js";
-import { printableLine, quotedLine } from "../../shared/printable.js";
+import { keyFromOptions, type CommandOptions } from "../support/options.js";
+import { jsonText, printableLine, quotedLine } from "../../shared/printable.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 interface PauseOptions extends CommandOptions {
   readonly schedule?: readonly string[];
   readonly key?: string;
+  readonly role?: string;
   readonly group?: string;
   readonly reason?: string;
 }
@@ -29,15 +31,16 @@ async function changeSchedules(
   change: "pause" | "resume",
   options: PauseOptions,
 ): Promise<number | null> {
-  const { schedule, key, group, reason } = options;
-  if (schedule === undefined && key === undefined) return null;
-  if (schedule !== undefined && key !== undefined) {
+  const { schedule, group, reason } = options;
+  const filter = keyFromOptions(options);
+  if (schedule === undefined && filter === null) return null;
+  if (schedule !== undefined && filter !== null) {
     throw new PgTaskError("USAGE", "expected --schedule or --key, got both");
   }
-  const name = key === undefined ? "--schedule" : "--key";
+  const name = filter === null ? "--schedule" : "--key";
   if (group !== undefined) throw new PgTaskError("USAGE", `expected --group or ${name}, got both`);
   if (reason !== undefined) throw new PgTaskError("USAGE", `--reason cannot be combined with ${name}`);
-  if (key !== undefined) return await changeWithKey(terminal, change, { key }, options);
+  if (filter !== null) return await changeWithKey(terminal, change, filter, options);
   return await changeIds(terminal, change, schedule ?? [], options);
 }
 
@@ -59,9 +62,9 @@ const maxGroups = 1_000;
 
 /** False if there are too many tasks or groups to be sure. */
 async function isUnused({ client, table }: OpenTable, group: string): Promise<boolean> {
-  const { groups, complete } = await readGroups(client, table, { limit: maxGroups, ended: false, limits: pollLimits });
+  const { groups, complete } = await readGroups(client, table, { limit: maxGroups, ended: false });
   if (!complete || groups.length === maxGroups) return false;
-  return !groups.some((each) => each.group === group && each.running + each.waiting > 0);
+  return !groups.some((each) => each.group === group && (each.running > 0 || isSome(each.waiting) !== false));
 }
 
 export async function resume(terminal: Terminal, name: string | undefined, given: PauseOptions): Promise<number> {
@@ -89,7 +92,7 @@ function printResult(
   outcome: string,
 ): number {
   if (json === true) {
-    terminal.write(`${JSON.stringify({ table, group: group ?? null, ...result }, null, 2)}\n`);
+    terminal.write(`${jsonText({ table, group: group ?? null, ...result })}\n`);
     return 0;
   }
   const what = group === undefined ? "" : `group ${quotedLine(group)} of `;

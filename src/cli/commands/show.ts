@@ -17,7 +17,7 @@ import { formatDuration } from "../../shared/formatDuration.js";
 import { attemptText } from "../../shared/attemptText.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { readTryErrors } from "../../shared/tryErrors.js";
-import { printableLine, printableText } from "../../shared/printable.js";
+import { jsonText, printableLine, printableText } from "../../shared/printable.js";
 import { renderTable } from "../terminal/table.js";
 import { colourText, stateColour, type Terminal } from "../terminal/terminal.js";
 import { columnsWith } from "../../shared/taskColumns.js";
@@ -46,7 +46,7 @@ export async function show(terminal: Terminal, given: string | undefined, option
   if (shown === null) return commandExitCodes.notAll;
   const { task, notRetried, chain, dependencies } = shown.found;
   if (options.json === true) {
-    terminal.write(`${JSON.stringify({ task: Object.fromEntries(task), ...chain, dependencies }, null, 2)}\n`);
+    terminal.write(`${jsonText({ task: Object.fromEntries(task), ...chain, dependencies })}\n`);
     return 0;
   }
   if (!terminal.isTerminal) {
@@ -280,7 +280,7 @@ export async function why(terminal: Terminal, given: string | undefined, options
   if (explained === null) return commandExitCodes.notAll;
   const { id, found: reasons } = explained;
   if (options.json === true) {
-    terminal.write(`${JSON.stringify({ id, reasons }, null, 2)}\n`);
+    terminal.write(`${jsonText({ id, reasons })}\n`);
   } else if (terminal.isTerminal) {
     for (const { text, remedy } of reasons) {
       terminal.write(`${printableLine(text)}\n`);

@@ -62,7 +62,7 @@ async function showNextSteps(terminal: Terminal, { role, launched, entries }: Se
   const text = formatNextSteps({
     explained,
     hiddenServer: isHidden ? embedded.url : null,
-    waiting: entries.filter(({ state }) => state !== "working").length,
+    waiting: entries.filter(({ state }) => state !== "working" && state !== "sleeping").length,
     page: await web.pageUrl(),
   });
   terminal.write(text);

@@ -1,8 +1,8 @@
 import { sleep } from "../../shared/backoff.js";
 import type { Configuration, Entry } from "../../shared/config/types.js";
 import { PgTaskError, toReport } from "../../shared/errors.js";
-import { printableLine } from "../../shared/printable.js";
-import { pollLimits, readGroups, type Groups } from "../../tasks/queries/groups.js";
+import { jsonText, printableLine } from "../../shared/printable.js";
+import { readGroups, type Groups } from "../../tasks/queries/groups.js";
 import { listTasks } from "../../tasks/queries/listTasks.js";
 import type { TaskFilter } from "../../tasks/types.js";
 import { formatTableStatus, queryTableStatus, type TableStatus } from "../status.js";
@@ -57,7 +57,7 @@ async function writeJsonLines(
         const request = { filter, limit: maxTasks, characters: maxCharacters };
         const { tasks } = await listTasks(opened.client, opened.table, request, () => performance.now() >= end);
         const at = new Date().toISOString();
-        if (!signal.aborted) terminal.write(`${JSON.stringify({ at, ...status, groups, tasks })}\n`);
+        if (!signal.aborted) terminal.write(`${jsonText({ at, ...status, groups, tasks }, 0)}\n`);
       } while (await sleep(intervalMs, signal));
     };
     await unlessAborted(writeLines(), signal);
@@ -66,7 +66,7 @@ async function writeJsonLines(
 
 /** Reads everything that an update shows, except the tasks. */
 async function readSnapshot(opened: OpenTable): Promise<Snapshot> {
-  const options = { limit: maxGroups, ended: false, limits: pollLimits };
+  const options = { limit: maxGroups, ended: false };
   return {
     status: await queryTableStatus(opened, maxRateRows),
     groups: await readGroups(opened.client, opened.table, options),
@@ -191,7 +191,7 @@ const minTaskLines = 4;
 function formatHeader(terminal: Terminal, entry: Entry, { status, groups }: Snapshot): string[] {
   const lines = formatTableStatus(status, null).map((line) => fitLine(terminal, line));
   const head = [formatTitle(terminal, entry), ...lines, ""];
-  const table = renderTable(terminal, groupColumns(groups), groups.groups.slice(0, maxGroups));
+  const table = renderTable(terminal, groupColumns, groups.groups.slice(0, maxGroups));
   // The table of groups has a line of titles, and an empty line below it.
   const most = Math.floor(terminal.rows / 2) - head.length - 1;
   if (most >= 2 && table.length >= 2) return [...head, ...table.slice(0, most), ""];

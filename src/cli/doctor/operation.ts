@@ -1,6 +1,5 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { foreignHolderRemedy } from "../../shared/postgres/frozenHolder.js";
 import { readBacklog } from "../../tasks/queries/counts.js";
 import { readOrphans, areMoreRejected, readRejectedResults } from "../../tasks/queries/unsettledTasks.js";
 import { readPauses, type Pause, readPausedSchedules, type PausedSchedules } from "../../tasks/pauses.js";
@@ -8,12 +7,16 @@ import { stopAndRetry } from "../../tasks/commands/describeChange.js";
 import {
   describeForeignHolder,
   readTableLock,
+  remedyOfHolder,
   type ForeignHolder,
   type ServerProcess,
 } from "../../tasks/queries/clusterProcesses.js";
+import { nameSchedule } from "../../tasks/queries/schedules.js";
 import { howToResume, shellWord } from "../support/pastedCommands.js";
 import { formatCount } from "../terminal/format.js";
 import { fail, ok, warn, type Finding, checkWaiting } from "../inspection.js";
+import { describeCount, isSome } from "../../shared/count.js";
+import { describeSuspension } from "../../shared/describeSuspension.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { lostDependencies } from "../../manager/schema/lostDependencies.sql.js";
 import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
@@ -36,7 +39,7 @@ export async function checkManager(client: Client, table: TaskTable): Promise<Fi
 /** A backend that is no pg-task keeps the tasks from running. One with the name of a pg-task may be one. */
 export function warnForeignHolder(name: string, holder: ForeignHolder): Finding {
   const report = holder.isPgTask ? warn : fail;
-  return report(name, describeForeignHolder(holder), foreignHolderRemedy(holder.pid));
+  return report(name, describeForeignHolder(holder), remedyOfHolder(holder));
 }
 
 type ManagerProcess = Pick<ServerProcess, "pid" | "address">;
@@ -61,8 +64,8 @@ const overdueMs = 60_000;
 
 export async function checkBacklog(client: Client, table: TaskTable): Promise<Finding> {
   const { due, oldestDueMs } = await readBacklog(client, table);
-  if (due.value === 0) return ok("backlog", "nothing is due");
-  const text = `${due.exact ? "" : "about "}${due.value} due, the oldest for ${oldestDueMs === null ? "ever" : formatDuration(oldestDueMs)}`;
+  if (isSome(due) === false) return ok("backlog", "nothing is due");
+  const text = `${describeCount(due, { about: "about", format: String })} due, the oldest for ${oldestDueMs === null ? "ever" : formatDuration(oldestDueMs)}`;
   if (oldestDueMs !== null && oldestDueMs < overdueMs) return ok("backlog", text);
   return warn("backlog", text, "pg-task groups shows where they wait, pg-task why says why");
 }
@@ -78,14 +81,21 @@ export async function checkPauses(client: Client, table: TaskTable): Promise<Fin
 }
 
 function pausedGroups(pauses: readonly Pause[]): Finding {
-  const list = pauses.map(({ group }) => (group === null ? "the whole table" : JSON.stringify(group)));
+  const list = pauses.map(
+    ({ group, reason }) =>
+      `${group === null ? "the whole table" : JSON.stringify(group)}${reason === null ? "" : ` (${reason})`}`,
+  );
   const commands = pauses.map(({ group }) => `pg-task resume${group === null ? "" : ` --group ${shellWord(group)}`}`);
   return warn("pauses", `paused: ${list.join(", ")}`, `resume with ${commands.join(", ")}`);
 }
 
 function pausedSchedules(paused: PausedSchedules): Finding {
   const { count, first } = paused;
-  const names = first.map(({ id, key }) => (key === null ? `schedule ${id}` : `${key} (schedule ${id})`));
+  const names = first.map((schedule) => {
+    const { suspendedAfter } = schedule;
+    const name = nameSchedule(schedule);
+    return suspendedAfter === null ? name : `${name}, ${describeSuspension(suspendedAfter)}`;
+  });
   const rest = count > first.length ? [`${count - first.length} more`] : [];
   const list = [...names, ...rest].join(", ");
   return warn("pauses", `paused: ${formatCount(count, "schedule")}: ${list}`, howToResume(paused));

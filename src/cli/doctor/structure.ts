@@ -1,8 +1,9 @@
 import { describeMissingColumns, restoreStatement } from "../../manager/schema/adoption/addColumns.js";
 import { queueIndexes } from "../../manager/schema/adoption/indexes.js";
 import { describeOtherPlace, latestVersion } from "../../manager/schema/migrations.js";
-import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
+import { takenUserFunctions } from "../../manager/schema/functions/ensureUserFunctions.js";
 import { duplicateKeysQuery, readKeyProblem } from "../../manager/schema/keyIndex.js";
+import { hasUsers } from "../../tasks/hasUsers.js";
 import type { ColumnName } from "../../shared/taskColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
@@ -51,10 +52,10 @@ export async function checkFeatures(client: Client, table: TaskTable): Promise<F
     return warn(
       "features",
       `${purpose} are off: pg-task did not create the function ${signature}, or its owner could replace it by any other`,
-      `rename it, and restart pg-task: ALTER FUNCTION ${signature} RENAME TO …`,
+      `rename it, and restart pg-task: ALTER ROUTINE ${signature} RENAME TO …`,
     );
   }
-  switch (await readKeyProblem(client, table)) {
+  switch (await readKeyProblem(client, table, await hasUsers(client, table))) {
     case null:
       return ok("features", "all on");
     case "partitioned":

@@ -13,8 +13,11 @@ import {
 } from "../inspection.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
+import { readHiddenRows } from "../../tasks/queries/hiddenRows.js";
+import { readTableLock } from "../../tasks/queries/clusterProcesses.js";
 import { checkManager, checkOrphans, checkBacklog, checkPauses, checkResults, checkOrder } from "./operation.js";
 import { checkColumns, checkFeatures, checkIndexes, checkMigration, checkTriggers, checkViews } from "./structure.js";
+import { checkUsers } from "./users.js";
 import { ownerRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { isSessionSql } from "../../shared/postgres/applicationNames.js";
@@ -40,6 +43,7 @@ export async function checkTable(
     ...(version.level === "ok" ? [await checkFeatures(client, table)] : []),
     await checkPrivileges(client, table),
     await checkWriters(client, table),
+    ...(await checkUsers(client, table)),
     await checkRowSecurity(client, table),
     await checkTriggers(client, table),
     await checkIndexes(client, table),
@@ -69,7 +73,8 @@ async function canWait(client: Client, table: TaskTable, { level }: Finding): Pr
 const mayRead = async (client: Client, { qualified }: TaskTable): Promise<boolean> =>
   await queryValue(client, "SELECT has_table_privilege($1, 'SELECT') AS may", [qualified]);
 
-async function checkPrivileges(client: Client, { qualified }: TaskTable): Promise<Finding> {
+async function checkPrivileges(client: Client, table: TaskTable): Promise<Finding> {
+  const { qualified } = table;
   const { lacking, owns, owner, isOwnerSuperuser, sequence, user } = await queryOne<{
     lacking: string[];
     owns: boolean;
@@ -88,6 +93,9 @@ async function checkPrivileges(client: Client, { qualified }: TaskTable): Promis
     [qualified],
   );
   const become = ownerRemedy(qualified, user, { owner, isOwnerSuperuser });
+  if (!owns && (await isServed(client, table))) {
+    return ok("rights", `${user} only looks or adds: the pg-task of ${qualified} has the privileges of ${owner}`);
+  }
   if (lacking.length > 0) {
     return fail(
       "rights",
@@ -112,10 +120,16 @@ async function checkPrivileges(client: Client, { qualified }: TaskTable): Promis
   return ok("rights", `${user} owns ${qualified}`);
 }
 
+async function isServed(client: Client, table: TaskTable): Promise<boolean> {
+  const { manager, foreignHolder } = await readTableLock(client, table);
+  return manager !== null && foreignHolder === null;
+}
+
 /** The manager sets row_security = off, so that the server raises an error instead of silently hiding rows. */
-async function checkRowSecurity(client: Client, { qualified }: TaskTable): Promise<Finding> {
-  const active = await queryValue<boolean>(client, "SELECT row_security_active($1) AS active", [qualified]);
-  if (!active) return ok("row security", "does not hide tasks from the entry's user");
+async function checkRowSecurity(client: Client, table: TaskTable): Promise<Finding> {
+  const hidden = await readHiddenRows(client, table);
+  if (hidden !== null && (await isServed(client, table))) return ok("row security", hidden);
+  if (hidden === null) return ok("row security", "does not hide tasks from the entry's user");
   return fail(
     "row security",
     "hides tasks from the entry's user, so the manager does not start",

@@ -1,11 +1,13 @@
 import type { TaskSummary } from "../../tasks/types.js";
 import { firstLine } from "../../shared/firstLine.js";
+import { describeCount, type Count } from "../../shared/count.js";
 import { formatDuration } from "../../shared/formatDuration.js";
-import { formatTime, formatZonedTime } from "../terminal/format.js";
+import { formatNumber, formatTime, formatZonedTime } from "../terminal/format.js";
 import type { TableColumn } from "../terminal/table.js";
 import { stateColour } from "../terminal/terminal.js";
-import type { Group, Groups } from "../../tasks/queries/groups.js";
+import type { Group } from "../../tasks/queries/groups.js";
 import { formatLateness } from "../../shared/formatLateness.js";
+import { describeSuspension } from "../../shared/describeSuspension.js";
 import { shortRule } from "../../shared/shortRule.js";
 import type { Schedule, ZonedTime } from "../../tasks/queries/schedules.js";
 
@@ -13,6 +15,7 @@ export const summaryLength = 1000;
 
 const collapseWhitespace = (text: string): string => text.trim().replace(/\s+/g, " ");
 
+const roleColumn: TableColumn<{ readonly role: string | null }> = { title: "role", value: ({ role }) => role };
 const keyColumn: TableColumn<TaskSummary> = { title: "key", value: ({ key }) => key, flexible: true };
 
 const commonColumns: readonly TableColumn<TaskSummary>[] = [
@@ -46,23 +49,36 @@ const commonColumns: readonly TableColumn<TaskSummary>[] = [
 ];
 
 /** Keys are shown if at least one of the tasks has one. */
-export const taskColumns = (tasks: readonly TaskSummary[]): readonly TableColumn<TaskSummary>[] =>
-  tasks.some(({ key }) => key !== null)
-    ? commonColumns.flatMap((column) => (column.title === "group" ? [column, keyColumn] : [column]))
-    : commonColumns;
+export function taskColumns(tasks: readonly TaskSummary[]): readonly TableColumn<TaskSummary>[] {
+  const own = [
+    ...(tasks.some(({ role }) => role !== null) ? [roleColumn] : []),
+    ...(tasks.some(({ key }) => key !== null) ? [keyColumn] : []),
+  ];
+  return commonColumns.flatMap((column) => (column.title === "group" ? [column, ...own] : [column]));
+}
 
-export const taskFields: readonly TableColumn<TaskSummary>[] = [...commonColumns, keyColumn];
+export const taskFields: readonly TableColumn<TaskSummary>[] = [...commonColumns, keyColumn, roleColumn];
 
-/** Unless all rows were read, the counts are marked as estimates. */
-export const groupColumns = ({ complete }: Groups): readonly TableColumn<Group>[] => [
+const countColumn = (title: string, count: (group: Group) => Count): TableColumn<Group> => ({
+  title,
+  value: (group) => toField(count(group)),
+  display: (group) => describeCount(count(group), { about: "about", format: formatNumber }),
+  alignRight: true,
+});
+
+/** As a number, unless it is unknown. */
+const toField = ({ value }: Count): string | null => (value === null ? null : String(value));
+
+export const groupColumns: readonly TableColumn<Group>[] = [
   { title: "group", value: ({ group }) => group, flexible: true },
   { title: "running", value: ({ running }) => String(running), alignRight: true },
-  countColumn("due", ({ due }) => due, complete),
-  countColumn("waiting", ({ waiting }) => waiting, complete),
+  countColumn("due", ({ due }) => due),
+  countColumn("waiting", ({ waiting }) => waiting),
   {
-    title: "oldest",
+    title: "oldest due",
     value: ({ oldest }) => oldest,
-    display: ({ oldest }) => formatTime(oldest),
+    display: ({ oldestDueMs }) => (oldestDueMs === null ? "" : formatDuration(oldestDueMs)),
+    alignRight: true,
   },
   {
     title: "paused",
@@ -78,13 +94,6 @@ export const groupColumns = ({ complete }: Groups): readonly TableColumn<Group>[
   },
 ];
 
-const countColumn = (title: string, count: (group: Group) => number, exact: boolean): TableColumn<Group> => ({
-  title,
-  value: (group) => String(count(group)),
-  display: (group) => `${exact || count(group) === 0 ? "" : "about "}${count(group)}`,
-  alignRight: true,
-});
-
 /** In the rule's zone, which has a column of its own; local without one. Leaves out this year, and seconds of 0. */
 const formatZoned = ({ at, wall }: ZonedTime): string =>
   wall === null ? formatTime(at) : withoutThisYear(wall.replace(/(:00)?[+-]\d\d:\d\d$/, ""));
@@ -94,9 +103,10 @@ function withoutThisYear(text: string): string {
   return text.startsWith(year) ? text.slice(year.length) : text;
 }
 
-function formatNext({ owed, paused, pausedItself, problem, next, state, overdueMs }: Schedule): string {
+function formatNext({ owed, paused, pausedItself, suspendedAfter, problem, next, state, overdueMs }: Schedule): string {
   if (owed !== null) return `not planned yet: ${owed}`;
   if (problem !== null) return `no times: ${problem}`;
+  if (suspendedAfter !== null) return describeSuspension(suspendedAfter);
   if (pausedItself) return "paused";
   const running = state === "PLAN" ? [] : ["running"];
   const late = formatLateness(overdueMs);
@@ -191,12 +201,13 @@ const commonScheduleColumns: readonly TableColumn<Schedule>[] = [
 /** Without zones, times would be misread, unless all schedules have the same one. */
 export function scheduleColumns(schedules: readonly Schedule[]): readonly TableColumn<Schedule>[] {
   const keys = schedules.some(({ key }) => key !== null) ? [scheduleKeyColumn] : [];
+  const roles = schedules.some(({ role }) => role !== null) ? [roleColumn] : [];
   const zones = new Set(schedules.map(({ zone }) => zone));
   const hasZones = schedules.some(({ zone }) => zone !== null);
   const zone = zones.size > 1 ? zoneColumn : { ...zoneColumn, leftOut: 2 };
   return commonScheduleColumns.flatMap((column) => {
     if (column === zoneColumn) return hasZones ? [zone] : [];
-    return column.title === "group" ? [column, ...keys] : [column];
+    return column.title === "group" ? [column, ...keys, ...roles] : [column];
   });
 }
 
@@ -208,4 +219,5 @@ export const scheduleFields: readonly TableColumn<Schedule>[] = [
   { title: "failed tries", value: ({ failedTries }) => String(failedTries) },
   { title: "error of the try", value: ({ tryError }) => tryError },
   { title: "owed", value: ({ owed }) => owed },
+  roleColumn,
 ];

@@ -1,6 +1,6 @@
 import { explainSystemError } from "../../shared/systemErrors.js";
 
-/** Beside those of the error families (docs/errors.md). Codes of 10 and above are results of `add`. */
+/** Beside those of the error families (docs/errors.md). Codes of 10 and above are results of `add` and `wait`. */
 export const commandExitCodes = {
   done: 0,
   /** Not everything was done, for example because an id is unknown or the state of a task does not allow the change. */

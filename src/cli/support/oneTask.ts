@@ -2,7 +2,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { printableLine } from "../../shared/printable.js";
 import { readTaskWithKey } from "../../tasks/queries/tasksWithKey.js";
 import { withClient, withTable, type OpenTable } from "./openTable.js";
-import type { CommandOptions } from "./options.js";
+import { keyFromOptions, type CommandOptions } from "./options.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
 import type { Reason } from "../../tasks/explain/reason.js";
 import { readCluster } from "../../tasks/queries/clusterProcesses.js";
@@ -12,6 +12,7 @@ import { withOptionsInRemedy } from "./pastedCommands.js";
 
 export interface OneTaskOptions extends CommandOptions {
   readonly key?: string;
+  readonly role?: string;
 }
 
 /**
@@ -26,16 +27,16 @@ export async function readOneTask<T>(
   options: OneTaskOptions,
   read: (opened: OpenTable, id: string) => Promise<T | null>,
 ): Promise<{ readonly id: string; readonly found: T } | null> {
-  const { key = "" } = options;
-  if ((id === undefined) === (options.key === undefined))
+  const filter = keyFromOptions(options);
+  if ((id === undefined) === (filter === null))
     throw new PgTaskError("USAGE", `expected an id or --key${id === undefined ? "" : ", got both"}`);
   const result = await withTable(terminal, options, command, async (opened) => {
-    const named = id ?? (await readTaskWithKey(opened.client, opened.table, key))?.id;
+    const named = id ?? (filter && (await readTaskWithKey(opened.client, opened.table, filter)))?.id;
     const found = named === undefined ? null : await read(opened, named);
     return named === undefined || found === null ? null : { id: named, found };
   });
   if (result === null)
-    terminal.writeError(`pg-task: no task ${id ?? `with the key ${printableLine(JSON.stringify(key))}`}\n`);
+    terminal.writeError(`pg-task: no task ${id ?? `with the key ${printableLine(JSON.stringify(filter?.key))}`}\n`);
   return result;
 }
 

@@ -1,4 +1,4 @@
-import { readGrantToRead, readLackingToCreate } from "../../manager/schema/privilegeRemedy.js";
+import { readGrantToPause, readGrantToRead, readLackingToCreate } from "../../manager/schema/privilegeRemedy.js";
 import { requireNotMoved } from "../../manager/schema/movedTable.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Configuration, Entry } from "../../shared/config/types.js";
@@ -14,6 +14,9 @@ import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import { resolveConfiguration, unreadVariables } from "./configuration.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import { withConnection } from "../check/roleAndDatabase.js";
+import { describeReleased, readReleased, type ReleasedDatabase } from "../../supervisor/releasedDatabases.js";
+import { printableLine } from "../../shared/printable.js";
+import { isControlDatabase, releaseOf } from "./released.js";
 import { whatIsInTheWay } from "../check/objects.js";
 import type { TableOptions } from "./options.js";
 import { withTableOptions } from "./pastedCommands.js";
@@ -174,24 +177,41 @@ export async function withEntry<T>(
     if (exists !== "yes") throw missingTableError(exists, entry, table, given, await whatIsInTheWay(client, entry));
     return await action({ client, table, entry, configuration, given });
   } catch (error) {
-    throw await withGrantToRead(client, table, toTaskError(error, table));
+    throw await withGrant(client, table, command, toTaskError(error, table));
   } finally {
     await disconnect(client);
   }
 }
 
-async function withGrantToRead(client: Client, table: TaskTable, error: unknown): Promise<unknown> {
+async function withGrant(client: Client, table: TaskTable, command: string, error: unknown): Promise<unknown> {
   if (!(error instanceof PgTaskError) || error.sqlState !== insufficientPrivilege || error.message.includes("GRANT ")) {
     return error;
   }
   // In a failed transaction, or over a lost connection, the server's own words remain.
-  const grant = await readGrantToRead(client, table).catch(() => null);
+  const pauses = /^(?:pause|resume)$/.test(command) && error.message.includes(`for table ${table.pauseTable} `);
+  const grant = await (pauses ? readGrantToPause : readGrantToRead)(client, table).catch(() => null);
   if (grant === null) return error;
-  return new PgTaskError(error.code, `${error.message}; what commands that only look need: ${grant}`, {
+  const who = pauses ? "whoever pauses and resumes needs" : "what commands that only look need";
+  return new PgTaskError(error.code, `${error.message}; ${who}: ${grant}`, {
     cause: error.cause,
     sqlState: insufficientPrivilege,
     remedy: grant,
   });
+}
+
+/** The commands of somebody who may wonder why nothing runs. */
+const notesRelease: ReadonlySet<string> = new Set(["list", "why", "wait"]);
+
+/** Says on standard error that nothing starts in the database of an entry. The control database is never released. */
+async function noteReleased(terminal: Terminal, configuration: Configuration, entry: Entry): Promise<void> {
+  if (isControlDatabase(configuration, entry)) return;
+  const read = (client: Client): Promise<readonly ReleasedDatabase[]> => readReleased(client, configuration);
+  // Who may use a table need not be allowed to use the control database.
+  const released = await withClient(configuration.control, "list", read, true).catch(() => []);
+  const found = releaseOf(released, entry);
+  if (found !== undefined)
+    terminal.writeError(`pg-task: ${printableLine(describeReleased(found))}
+`);
 }
 
 export async function withTable<T>(
@@ -202,6 +222,7 @@ export async function withTable<T>(
 ): Promise<T> {
   const configuration = await loadForCommand(terminal, options);
   const entry = chooseEntry(terminal, configuration, options);
+  if (notesRelease.has(command)) await noteReleased(terminal, configuration, entry);
   return await withEntry(configuration, entry, command, action, { given: options });
 }
 

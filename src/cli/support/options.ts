@@ -3,6 +3,7 @@ import { InvalidArgumentError, Option, type Command } from "commander";
 import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
+import type { KeyFilter } from "../../tasks/queries/tasksWithKey.js";
 
 export interface TableOptions {
   readonly config?: string;
@@ -14,6 +15,8 @@ export interface TableOptions {
 
 export const configOption = (meaning = "configuration file (default: ./pg_task.json if present)"): Option =>
   new Option("-c, --config <file>", meaning);
+
+export const jsonOption = (): Option => new Option("--json", "print JSON");
 
 /** Parsers that collect the values of an option, which may therefore be given more than once. */
 const collectors = new WeakSet<object>();
@@ -50,6 +53,7 @@ export interface FilterOptions {
   readonly state?: readonly TaskState[];
   readonly group?: string;
   readonly key?: string;
+  readonly role?: string;
   readonly text?: string;
   readonly since?: string;
   readonly until?: string;
@@ -61,13 +65,23 @@ export const filterOptions = (allowed: readonly TaskState[]): Option[] => [
   ),
   new Option("-g, --group <group>", "in this group"),
   new Option("--key <key>", "with this key"),
+  new Option("--role <role>", "that run as this role"),
   new Option("--text <text>", "with this text in input, data or error"),
   new Option("--since <time>", "planned at or after this time, in PostgreSQL's syntax"),
   new Option("--until <time>", "planned before this time"),
 ];
 
-export function filterFromOptions({ state, group, key, text, since, until }: FilterOptions): TaskFilter {
-  return omitUndefined({ states: state, group, key, text, since, until });
+export const keyRoleOption = (): Option =>
+  new Option("--role <role>", "with --key in a table with users: of this role, as each has its own keys");
+
+/** Null without `--key`. */
+export function keyFromOptions({ key, role }: Pick<FilterOptions, "key" | "role">): KeyFilter | null {
+  if (key === undefined && role !== undefined) throw new PgTaskError("USAGE", "expected --key, because of --role");
+  return key === undefined ? null : { key, ...omitUndefined({ role }) };
+}
+
+export function filterFromOptions({ state, group, key, role, text, since, until }: FilterOptions): TaskFilter {
+  return omitUndefined({ states: state, group, key, role, text, since, until });
 }
 
 export function parseStates(text: string, allowed: readonly TaskState[] = taskStates): TaskState[] {

@@ -4,7 +4,7 @@ import { errorMessage, systemErrorCode } from "../../shared/errors.js";
 import type { RemoteProcess } from "../../shared/ipc/run.js";
 import { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import { sendCancelRequest } from "../../shared/postgres/cancelRequest.js";
-import { setUpSession, prepareKeptSession, SessionMismatch } from "./sessionSetup.js";
+import { setUpSession, prepareKeptSession, SessionMismatch, type RemoteSessionState } from "./sessionSetup.js";
 import { LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem, PasswordRequired, TlsProblem } from "../../shared/postgres/errors.js";
 import { cannotConnectNow, tooManyConnections } from "../../shared/postgres/sqlStates.js";
@@ -27,6 +27,7 @@ import type { RemoteTarget } from "./resolveRemoteTarget.js";
 export interface RemoteConnection {
   readonly wire: ProtocolConnection;
   readonly process: RemoteProcess;
+  readonly known: Pick<RemoteSessionState, "serverStartedAt" | "obstacle">;
   /** For messages. */
   readonly serverLabel: string;
   /**
@@ -157,6 +158,7 @@ async function setUp(
   return {
     wire,
     process: { ...address, pid, owner },
+    known,
     serverLabel: describeAddress(address),
     prepareNextRun: (saved) => prepareKeptSession(wire, target, { wanted, known, saved }),
     cancel: () => sendCancelRequest(address, key, { tls: tlsSettings(target), keepAliveMs, encryption }),

@@ -1,7 +1,7 @@
 import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { ConnectionStringError, ConnectionProblem } from "../../shared/postgres/errors.js";
-import type { Run, RunResult } from "../../shared/ipc/run.js";
+import type { RemoteProcess, Run, RunResult } from "../../shared/ipc/run.js";
 import { cancelMessage, formatError, timeoutMessage } from "../run/formatError.js";
 import { longestTimerMs, startTimer } from "../../shared/backoff.js";
 import { Execution, type OutgoingResult, type RunOutcome } from "../run/execution.js";
@@ -12,8 +12,9 @@ import { connectionFailure, queryCanceled } from "../../shared/postgres/sqlState
 import { firstError, lastValue } from "../../shared/postgres/protocol/connection.js";
 import type { RemoteConnection } from "./connectRemote.js";
 import { ServerFull } from "./managerServer.js";
-import { openRemoteSession, type RemoteRunContext, type RemoteSession } from "./remoteSession.js";
-import { waitUntilGone, waitUntilHalfOpen } from "./remoteRunLiveness.js";
+import { openRemoteSession, shownServer, type RemoteRunContext, type RemoteSession } from "./remoteSession.js";
+import { remoteProof, type RunLedger } from "./remoteLedger.sql.js";
+import { waitForEnd, waitUntilHalfOpen } from "./remoteRunLiveness.js";
 import { recordLocation, writePid } from "./remoteRunRecord.sql.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
@@ -28,8 +29,8 @@ interface Failure {
 }
 
 const timeoutError: Failure = { message: timeoutMessage, sqlstate: queryCanceled };
-/** What the local session is given of a run: its timeout and its args concern the other server. */
-const local = { timeoutMs: 0, args: null } as const;
+/** What the local session is given of a run: its timeout, args and results concern the other server. */
+const local = { timeoutMs: 0, args: null, results: null } as const;
 
 const maxFailedCancels = 3;
 
@@ -131,6 +132,7 @@ export class RemoteExecution {
     const { schema, table, outputLimit } = this.#context;
     const { target, connection } = session;
     const { wire } = connection;
+    const ledger = await this.#openLedger(session);
     const execution: Execution = new Execution(
       { ...this.#run, timeoutMs },
       {
@@ -142,7 +144,7 @@ export class RemoteExecution {
           ...omitUndefined({ name: target.applicationName ?? undefined }),
         }),
         outputLimit,
-        proof: null,
+        proof: ledger === null ? null : remoteProof(ledger),
         requestCancel: () => void this.#cancel(connection, execution),
       },
     );
@@ -150,20 +152,29 @@ export class RemoteExecution {
     const runEnded = new AbortController();
     let keep = false;
     try {
-      const { process } = connection;
+      const process = this.#processOf(session, ledger);
       const [refusal] = await Promise.all([this.#recordLocation(JSON.stringify(process)), this.#showPid(process.pid)]);
       if (refusal !== null) return this.#failedResult({ message: refusal.message, sqlstate: refusal.code });
       // Checked last, because a cancel may come too late once the run has been sent.
       if (this.#endReason !== null) return this.#endedResult(this.#endReason);
       void this.#watch(session, runEnded.signal);
       const { result, loss } = await session.run(execution);
-      // `stale` concerns the remote session, not the local session.
-      const { stale = false, ...rest } = result;
-      keep = loss === null && !stale && result.outcome === "ended" && this.#canKeepSession;
+      // These concern the remote session, not the local session.
+      const { stale = false, objectsMissing = false, ...rest } = result;
+      keep = loss === null && !stale && !objectsMissing && result.outcome === "ended" && this.#canKeepSession;
+      if (objectsMissing) {
+        // The ledger was dropped. The run was rolled back, and the next one creates the ledger again.
+        this.#context.remoteLedgers.forget();
+        return this.#releasedResult;
+      }
+      if (loss === null && ledger !== null) {
+        const { session: here, remoteLedgers } = this.#context;
+        await remoteLedgers.clean(ledger, { remote: wire, local: here.wire, schema, table });
+      }
       return rest;
     } catch (error) {
       if (!(error instanceof PgTaskError)) throw error;
-      return await this.#connectionLost(session, execution, error);
+      return await this.#connectionLost(session, execution, { ledger, reason: error });
     } finally {
       runEnded.abort();
       this.#execution = null;
@@ -172,6 +183,37 @@ export class RemoteExecution {
       if (keep) this.#context.sessionCache.keep({ remote: this.#remote, group, session });
       else await session.close();
     }
+  }
+
+  /** Null if the run cannot write a proof on the other server. */
+  async #openLedger({ target, connection, home }: RemoteSession): Promise<RunLedger | null> {
+    if (!this.#run.atomic || home === null) return null;
+    try {
+      const { user, database } = target;
+      const task = { id: this.id, server: shownServer(this.#remote, target), login: `${user} ${database}`, home };
+      return await this.#context.remoteLedgers.open(connection, task);
+    } catch (error) {
+      // The run meets the loss of the connection again, before it is sent.
+      if (error instanceof PgTaskError) return null;
+      throw error;
+    }
+  }
+
+  #processOf({ target, connection }: RemoteSession, ledger: RunLedger | null): RemoteProcess {
+    const { process } = connection;
+    if (ledger === null) return process;
+    const { id, claimedAt } = this.#run;
+    return {
+      ...process,
+      proof: {
+        ledger: ledger.key,
+        serverStart: connection.known.serverStartedAt,
+        user: target.user,
+        home: ledger.home,
+        id,
+        claimedAt,
+      },
+    };
   }
 
   /** A session must not be kept if a late cancel of this run could hit the next one. */
@@ -210,34 +252,50 @@ export class RemoteExecution {
     execution.cancelAnswered();
   }
 
-  /** Cancels the run and waits until its backend is gone, or until `lostRunTimeoutMs` has passed. */
   async #connectionLost(
-    { target, connection, managerServer }: RemoteSession,
+    session: RemoteSession,
     execution: Execution,
-    reason: PgTaskError,
-  ): Promise<RunResult> {
-    this.#context.log.warn(
-      { id: this.id, server: connection.serverLabel, reason: reason.message },
-      "remote task lost its connection",
-    );
-    const { text = null, failure = null } = execution.attempt?.output ?? {};
+    { ledger, reason }: { readonly ledger: RunLedger | null; readonly reason: PgTaskError },
+  ): Promise<OutgoingResult> {
+    const { serverLabel: server } = session.connection;
+    this.#context.log.warn({ id: this.id, server, reason: reason.message }, "remote task lost its connection");
+    const { text, failure } = execution.attempt?.output ?? { text: null, failure: null };
     if (failure !== null) return this.#failedResult({ message: failure, sqlstate: null }, text ?? "");
-    if (execution.cancellation.reason === "timeout") return this.#failedResult(timeoutError, text ?? "");
-    if (this.#endReason === null) {
-      const signal = timeoutSignal(Math.min(this.#context.lostRunTimeoutMs, longestTimerMs), this.#connecting.signal);
-      await connection.cancel();
-      const gone = await waitUntilGone(target, connection.process, {
-        managerServer,
-        signal,
-      });
-      if (!gone && this.#endReason === null) await this.#recordLocation("");
-    }
+    const mayBeCommitted = execution.attempt?.mayBeProven === true;
+    const timedOut = execution.cancellation.reason === "timeout";
+    if (timedOut && !mayBeCommitted) return this.#failedResult(timeoutError, text ?? "");
+    const end = this.#endReason === null ? await this.#waitForEnd(session, ledger) : null;
+    if (end === "committed") return this.#committedResult(execution, reason);
+    // The manager asks on.
+    if (end === null && (mayBeCommitted || (ledger !== null && this.#endReason === null))) throw reason;
+    if (timedOut) return this.#failedResult(timeoutError, text ?? "");
+    return this.#lostResult(reason, text);
+  }
+
+  /** Cancels the run and waits until it is known how it has ended, or until `lostRunTimeoutMs` has passed. */
+  async #waitForEnd(session: RemoteSession, ledger: RunLedger | null): Promise<"committed" | "gone" | null> {
+    const { target, connection, managerServer } = session;
+    const signal = timeoutSignal(Math.min(this.#context.lostRunTimeoutMs, longestTimerMs), this.#connecting.signal);
+    await connection.cancel();
+    const end = await waitForEnd(target, this.#processOf(session, ledger), { managerServer, signal });
+    if (end === null && ledger === null && this.#endReason === null) await this.#recordLocation("");
+    return end;
+  }
+
+  #lostResult(reason: PgTaskError, output: string | null): OutgoingResult {
     if (this.#endReason === null && this.#run.endsWithConnection) {
       const message = "connection to the remote server was lost";
-      return this.#failedResult({ message, detail: reason.message, sqlstate: connectionFailure }, text ?? "");
+      return this.#failedResult({ message, detail: reason.message, sqlstate: connectionFailure }, output ?? "");
     }
     if (this.#endReason === null || this.#endReason === "sessionLost") throw reason;
     return this.#endedResult(this.#endReason);
+  }
+
+  /** All output has arrived, because the proof is sent behind it. */
+  #committedResult(execution: Execution, reason: PgTaskError): OutgoingResult {
+    const { stale: _, objectsMissing: __, ...result } = execution.result("ended", null);
+    if (result.outcome !== "ended") throw reason;
+    return { ...result, committed: true };
   }
 
   #endedResult(reason: EndReason): RunResult {
@@ -290,6 +348,6 @@ export class RemoteExecution {
     if (result.outcome === "released") return { result, loss };
     // What ended the local session, for example a restart of the server, may also be the reason why connecting failed.
     if (loss !== null && this.#hasConnectFailed) return { result: this.#releasedResult, loss };
-    return { result: { ...result, start, stop }, loss };
+    return { result: { ...result, start, stop, isRemote: true }, loss };
   }
 }

@@ -5,17 +5,22 @@ import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { isOwnerSql } from "../../shared/postgres/backendIdentity.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { onlyServer, serversOf, type TargetServer } from "../../shared/postgres/target/target.js";
-import type { RemoteProcess } from "../../shared/ipc/run.js";
+import type { RemoteProcess, RemoteProof, RemoteRunState } from "../../shared/ipc/run.js";
 import { maxSendingSilenceMs, maxSilenceMs } from "../../shared/tuning.js";
+import type { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { connectRemote, resolveAddresses, type RemoteConnection } from "./connectRemote.js";
 import { ServerFull, type ConnectionPermits, ManagerServer } from "./managerServer.js";
 import { LoginRefused } from "../../shared/postgres/auth/login.js";
+import { fence, readLedgerState } from "./remoteLedger.sql.js";
 import { resolveRemote, type RemoteContext, type RemoteTarget } from "./resolveRemoteTarget.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
 const pauseMs = 500;
 const answerMs = 10_000;
+/** A fence asks several servers in turn, of which some may not answer, so it has more time, and each has less. */
+const fenceAnswerMs = 30_000;
+const maxConnectMs = 3_000;
 
 /**
  * Bounds, in ms, of the silence after which a run's server is asked about it. It doubles with each question, and starts
@@ -38,47 +43,107 @@ interface ProcessQueryOptions {
   readonly signal: AbortSignal;
 }
 
-/** Asks repeatedly until the backend of a lost connection is gone. Returns false if `signal` was aborted first. */
-export async function waitUntilGone(
+/** Asks repeatedly until a run whose connection was lost has ended. Returns null if `signal` was aborted first. */
+export async function waitForEnd(
   target: RemoteTarget,
   process: RemoteProcess,
   options: ProcessQueryOptions,
-): Promise<boolean> {
+): Promise<"committed" | "gone" | null> {
   const { signal } = options;
   while (!signal.aborted) {
     try {
-      if (await isGone(target, process, options)) return true;
+      const state = await readState(target, process, options);
+      if (state !== "running" && state !== null) return state;
     } catch (error) {
       throwIfUnexpected(error, signal);
     }
     await sleep(pauseMs, signal);
   }
-  return false;
+  return null;
 }
 
-/** Asks once whether a remote run's backend is gone. Returns null if the server did not answer. */
+/** Asks once what has become of a remote run. Returns null if its server did not say. */
 export async function findRemoteProcess(
   remote: string,
   process: RemoteProcess,
   context: RemoteContext,
   permits: ConnectionPermits,
-): Promise<boolean | null> {
-  const signal = timeoutSignal(answerMs);
+): Promise<RemoteRunState | null> {
+  const signal = timeoutSignal(process.proof === undefined ? answerMs : fenceAnswerMs);
   try {
-    const target = await resolveRemote(remote, context);
+    const { user } = { ...context.managerTarget, ...process.proof };
+    const target = await resolveRemote(remote, { ...context, managerTarget: { ...context.managerTarget, user } });
     const { host, port } = context.managerTarget;
     const resolved = await resolveAddresses({ host, port }, signal);
     const addresses = resolved.map(({ address }) => address);
     const managerServer = new ManagerServer(permits, { addresses, port, startedAt: null });
-    return await isGone(target, process, { managerServer, signal });
+    return await readState(target, process, { managerServer, signal });
   } catch (error) {
     throwIfUnexpected(error, signal);
     return null;
   }
 }
 
-async function isGone(target: RemoteTarget, process: RemoteProcess, options: ProcessQueryOptions): Promise<boolean> {
-  return await onServer(target, process, options, async (query) => (await query("pid")) === null);
+async function readState(
+  target: RemoteTarget,
+  process: RemoteProcess,
+  options: ProcessQueryOptions,
+): Promise<RemoteRunState | null> {
+  const { proof } = process;
+  if (proof === undefined) return await readPresence(target, process, options);
+  const connectTimeoutMs = Math.min(target.connectTimeoutMs || maxConnectMs, maxConnectMs);
+  const own = ownServer(target, process);
+  let problem: unknown = null;
+  for (const server of own === null ? serversOf(target) : [own, ...serversOf(target)]) {
+    try {
+      const state = await onServer(
+        { target: { ...target, connectTimeoutMs }, server, process },
+        options,
+        (query, { wire, known }) => fenceRun(query, wire, { known, proof }),
+      );
+      if (state !== null) return state;
+    } catch (error) {
+      throwIfUnexpected(error, options.signal);
+      problem = error;
+    }
+  }
+  if (problem !== null) throw problem;
+  return null;
+}
+
+async function readPresence(
+  target: RemoteTarget,
+  process: RemoteProcess,
+  options: ProcessQueryOptions,
+): Promise<RemoteRunState> {
+  const server = findServer(target, process);
+  return await onServer({ target, server, process }, options, presence);
+}
+
+const presence = async (query: QueryBackend): Promise<RemoteRunState> =>
+  (await query("pid")) === null ? "gone" : "running";
+
+/**
+ * Ends what is left of a run and fences it. A replica that has taken over knows the run by its copy of the ledger.
+ * Returns null if this is another server, or one that cannot write.
+ */
+async function fenceRun(
+  query: QueryBackend,
+  wire: ProtocolConnection,
+  { known, proof }: { readonly known: RemoteConnection["known"]; readonly proof: RemoteProof },
+): Promise<RemoteRunState | null> {
+  const state = await readLedgerState(wire, known.obstacle);
+  if (state.kind !== "found") return null;
+  // If it was dropped and created again, a run on the same server may have recorded the key of the old one.
+  if (state.ledger.key !== proof.ledger && known.serverStartedAt !== proof.serverStart) return null;
+  // A commit that waits for standbys is not interrupted: it would end without them.
+  await query(
+    "CASE WHEN wait_event OPERATOR(pg_catalog.=) 'SyncRep' THEN false ELSE pg_catalog.pg_terminate_backend(pid) END",
+  );
+  const committed = await fence(wire, state.ledger, proof);
+  if (committed === null) return null;
+  // What is not wrapped in a transaction may still be running.
+  return committed ? "committed" : await presence(query);
 }
 
 /**
@@ -119,7 +184,8 @@ async function isHalfOpen(
 ): Promise<boolean | null> {
   const signal = timeoutSignal(answerMs + maxSendingSilenceMs, options.signal);
   try {
-    return await onServer(target, process, { ...options, signal }, async (query) => {
+    const server = findServer(target, process);
+    return await onServer({ target, server, process }, { ...options, signal }, async (query) => {
       const before = await query(waitingSinceSql);
       if (before === null) return true;
       const waitMs = before.startsWith("sending") ? maxSendingSilenceMs : maxSilenceMs;
@@ -143,16 +209,22 @@ const waitingSinceSql =
 /** Evaluates an SQL expression over the backend's row in pg_stat_activity: null if it is gone, "" for NULL. */
 type QueryBackend = (expression: string) => Promise<string | null>;
 
+interface RunPlace {
+  readonly target: RemoteTarget;
+  readonly server: TargetServer;
+  readonly process: RemoteProcess;
+}
+
 async function onServer<Result>(
-  target: RemoteTarget,
-  process: RemoteProcess,
+  { target, server, process }: RunPlace,
   { managerServer, signal }: ProcessQueryOptions,
-  act: (query: QueryBackend) => Promise<Result>,
+  act: (query: QueryBackend, connection: RemoteConnection) => Promise<Result>,
 ): Promise<Result> {
-  const { wire } = await connectRemote(
-    { ...onlyServer(target, findServer(target, process)), sessionAttributes: "any" },
+  const connection = await connectRemote(
+    { ...onlyServer(target, server), sessionAttributes: "any" },
     { applicationName: applicationNames.remoteWatch, messageLimit: answerLimit, managerServer, signal },
   );
+  const { wire } = connection;
   const onAbort = (): void => void wire.close();
   signal.addEventListener("abort", onAbort, { once: true });
   try {
@@ -165,7 +237,7 @@ async function onServer<Result>(
       if (answer.error !== null) throw new LoginRefused(answer.error);
       const [row] = answer.rows;
       return row === undefined ? null : (row[0] ?? "");
-    });
+    }, connection);
   } finally {
     signal.removeEventListener("abort", onAbort);
     await wire.close();
@@ -175,12 +247,15 @@ async function onServer<Result>(
 /**
  * Finds the run's server among the target's. A name may have several addresses, so it gets the one that the run used.
  */
-function findServer(target: RemoteTarget, { host, address, port }: RemoteProcess): TargetServer {
+function findServer(target: RemoteTarget, process: RemoteProcess): TargetServer {
+  const server = ownServer(target, process);
+  if (server === null) throw new ConnectionProblem("the connection string no longer contains the server");
+  return server;
+}
+
+function ownServer(target: RemoteTarget, { host, address, port }: RemoteProcess): TargetServer | null {
   const server = serversOf(target).find(
     (each) => each.port === port && (each.host === host || each.address === address),
   );
-  if (server === undefined) {
-    throw new ConnectionProblem("the connection string no longer contains the server");
-  }
-  return { ...server, host, ...omitUndefined({ address: address ?? undefined }) };
+  return server === undefined ? null : { ...server, host, ...omitUndefined({ address: address ?? undefined }) };
 }

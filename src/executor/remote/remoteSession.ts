@@ -3,6 +3,7 @@ import { Pipeline, sessionClosed } from "../session/pipeline.js";
 import type { Execution, RunOutcome } from "../run/execution.js";
 import { connectRemote, type RemoteConnection } from "./connectRemote.js";
 import { ManagerServer, type ConnectionPermits, readServerIdentity } from "./managerServer.js";
+import type { RemoteLedgers } from "./remoteLedgers.js";
 import { resolveRemote, type RemoteTarget, describeRemoteTarget } from "./resolveRemoteTarget.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
 import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
@@ -12,12 +13,19 @@ import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import { maskConnectionString } from "../../shared/postgres/connectionString/maskConnectionString.js";
 import { ConnectionProblem } from "../../shared/postgres/errors.js";
 import { mask } from "../../shared/logRedaction.js";
-import type { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
+import { lastValue, type ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { ForwardingLog } from "../forwardingLog.js";
 import { messageLimit } from "../session/connector.js";
 
 /** A kept session that does not answer within this time, in ms, is not usable. */
 const answerMs = 5_000;
+
+interface RemoteSessionParts {
+  readonly target: RemoteTarget;
+  readonly connection: RemoteConnection;
+  readonly managerServer: ManagerServer;
+  readonly home: string | null;
+}
 
 /**
  * A session on a remote server. It runs one task at a time, and can be kept for the next one (`count`, `live`). A run that
@@ -27,6 +35,8 @@ export class RemoteSession {
   readonly target: RemoteTarget;
   readonly connection: RemoteConnection;
   readonly managerServer: ManagerServer;
+  /** Id of the task table's home. Null if it cannot be read. */
+  readonly home: string | null;
   readonly #pipeline: Pipeline;
   #settle: {
     readonly finish: (outcome: RunOutcome) => void;
@@ -35,10 +45,11 @@ export class RemoteSession {
   #lost: PgTaskError | null = null;
   #isStateSaved = false;
 
-  constructor(target: RemoteTarget, connection: RemoteConnection, managerServer: ManagerServer) {
+  constructor({ target, connection, managerServer, home }: RemoteSessionParts) {
     this.target = target;
     this.connection = connection;
     this.managerServer = managerServer;
+    this.home = home;
     const { wire } = connection;
     const pipeline = new Pipeline(wire, {
       finished: (_, outcome) => this.#settle?.finish(outcome),
@@ -103,6 +114,13 @@ interface CachedSession {
 /** Holds the remote session that a local session keeps for the next task of the same group and connection string. */
 export class RemoteSessionCache {
   #kept: CachedSession | null = null;
+  #home: Promise<string | null> | null = null;
+
+  /** The home cannot change during a local session: all sessions end when rows of another table are found. */
+  async readHome(wire: ProtocolConnection, homeTable: string): Promise<string | null> {
+    this.#home ??= wire.query(`SELECT h.id FROM ${homeTable} AS h ORDER BY h.since, h.id LIMIT 1`).then(lastValue);
+    return await this.#home;
+  }
 
   keep(kept: CachedSession): void {
     this.#kept = kept;
@@ -132,6 +150,7 @@ export interface RemoteRunContext extends ExecutorParameters {
   readonly session: { readonly wire: ProtocolConnection; readonly backend: BackendIdentity };
   readonly sessionCache: RemoteSessionCache;
   readonly connectionPermits: ConnectionPermits;
+  readonly remoteLedgers: RemoteLedgers;
   readonly log: ForwardingLog;
   readonly onStart: (start: string) => void;
   /** Called if the remote backend's pid could not be written to the task's row, because the row is locked. */
@@ -156,9 +175,11 @@ export async function openRemoteSession(
   const kept = await context.sessionCache.take({ remote, group });
   if (kept !== null && (await kept.isUsable(signal))) return kept;
   signal.throwIfAborted();
-  const [target, server] = await Promise.all([
+  const { wire } = context.session;
+  const [target, server, home] = await Promise.all([
     resolve(task, context),
-    readServerIdentity(context.session.wire, context.target.port),
+    readServerIdentity(wire, context.target.port),
+    context.sessionCache.readHome(wire, context.homeTable),
   ]);
   signal.throwIfAborted();
   const managerServer = new ManagerServer(context.connectionPermits, server);
@@ -169,7 +190,7 @@ export async function openRemoteSession(
       managerServer,
       signal,
     });
-    return new RemoteSession(target, connection, managerServer);
+    return new RemoteSession({ target, connection, managerServer, home });
   } catch (error) {
     const isShown = !(error instanceof ConnectionProblem) || maskConnectionString(remote) !== mask;
     throw isShown ? error : hiddenProblem(error);
@@ -191,9 +212,10 @@ async function resolve({ id, remote }: RemoteTask, context: RemoteRunContext): P
     env: process.env,
     warn: (message) => log.warn({ id }, message),
   });
-  log.debug(
-    { id, server: maskConnectionString(remote) === mask ? mask : describeRemoteTarget(target) },
-    "connecting for remote task",
-  );
+  log.debug({ id, server: shownServer(remote, target) }, "connecting for remote task");
   return target;
 }
+
+/** Shows no part of a string that may have a password in the wrong place. */
+export const shownServer = (remote: string, target: RemoteTarget): string =>
+  maskConnectionString(remote) === mask ? mask : describeRemoteTarget(target);

@@ -34,11 +34,13 @@ const stateSql =
   `pg_catalog.current_setting('transaction_read_only'), (SELECT ${ownerSql("activity")} ` +
   "FROM pg_catalog.pg_stat_activity AS activity " +
   "WHERE activity.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()), " +
-  `(${roleSettingsSql}), ${serverStartSql}`;
+  `(${roleSettingsSql}), ${serverStartSql}, pg_catalog.current_setting('server_version_num')`;
 
 export interface RemoteSessionState extends BackendIdentity {
   readonly roleSettings: string | null;
   readonly serverStartedAt: string;
+  /** Why it can write no proofs. Null if it can. */
+  readonly obstacle: string | null;
 }
 
 /** Another server may have the wanted attributes. */
@@ -66,10 +68,23 @@ export async function setUpSession(
   if (known?.rows[0]?.[0] === "-1") {
     throw new ConnectionProblem(`invalid value for parameter "client_encoding": "${encoding}"`);
   }
-  const [pid, standby, readOnly, owner, roleSettings = null, started] = state.rows[0] ?? [];
+  const [pid, standby, readOnly, owner, roleSettings = null, started, version] = state.rows[0] ?? [];
   const problem = mismatches[wanted]({ standby: standby === "t", readOnly: readOnly === "on" });
   if (problem !== null) throw new SessionMismatch(problem);
-  return { pid: Number(pid), owner: owner ?? "", roleSettings, serverStartedAt: started ?? "" };
+  const obstacle = proofObstacle({
+    version: Number(version),
+    standby: standby === "t",
+    readOnly: readOnly === "on",
+    pooled: Number(pid) !== wire.pid,
+  });
+  return { pid: Number(pid), owner: owner ?? "", roleSettings, serverStartedAt: started ?? "", obstacle };
+}
+
+function proofObstacle(is: { version: number; standby: boolean; readOnly: boolean; pooled: boolean }): string | null {
+  if (is.version < 120_000) return "the server is older than PostgreSQL 12";
+  if (is.pooled) return "a pooler is in between";
+  if (is.standby) return "the server is a standby";
+  return is.readOnly ? "the session is read-only" : null;
 }
 
 /** Checks that a kept session is still like a new one, and sets it up. With `save`, only its backend counts. */
@@ -83,8 +98,8 @@ export async function prepareKeptSession(
       const { error, rows } = await wire.query("SELECT pg_catalog.pg_backend_pid()");
       return error !== null || rows[0]?.[0] === String(known.pid);
     }
-    const { owner, roleSettings } = await setUpSession(wire, target, wanted);
-    return owner === known.owner && roleSettings === known.roleSettings;
+    const { owner, roleSettings, obstacle } = await setUpSession(wire, target, wanted);
+    return owner === known.owner && roleSettings === known.roleSettings && obstacle === known.obstacle;
   } catch (error) {
     const expected = [ConnectionProblem, LoginRefused, PgTaskError];
     if (expected.some((kind) => error instanceof kind)) return false;

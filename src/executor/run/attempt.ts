@@ -1,6 +1,6 @@
 import type { OutputFormatter } from "../output/outputFormatter.js";
 import type { RunCancellation } from "./cancellation.js";
-import type { FinishContext } from "./proof.sql.js";
+import type { Proof } from "./proof.sql.js";
 import { inputParameters } from "./inputParameters.js";
 import type { Run } from "../../shared/ipc/run.js";
 import type { Receive } from "../../shared/postgres/protocol/connection.js";
@@ -34,7 +34,7 @@ export interface AttemptForm {
   readonly pipelined: boolean;
   readonly sendsBegin: boolean;
   /** Null means that no proof is written. */
-  readonly proof: FinishContext | null;
+  readonly proof: Proof | null;
 }
 
 export interface RunEvents {
@@ -86,6 +86,8 @@ export abstract class Attempt<Context = unknown> {
   protected settingsApplied = false;
   protected wasReset = false;
   protected isProofWritten = false;
+  /** Whether proof and COMMIT have been sent, so that the effect may be committed if the connection is lost. */
+  mayBeProven = false;
   #hasTransactionEnded = false;
   #startUs = NaN;
 

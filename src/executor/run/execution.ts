@@ -11,13 +11,13 @@ import { beginsTransaction, isWrappable, mayNeedTransactionBlock, mayOutliveRese
 import { formatRunError } from "./formatError.js";
 import { PipelinedAttempt } from "./pipelinedAttempt.js";
 import type { PipelinedMessages } from "./pipelinedMessages.js";
-import type { FinishContext } from "./proof.sql.js";
+import type { Proof } from "./proof.sql.js";
 import { StepwiseAttempt, type StepwiseAttemptContext } from "./stepwiseAttempt.js";
 
 export interface ExecutionContext extends StepwiseAttemptContext {
   readonly outputLimit: number;
-  /** Null means that there is no proof, because the effect is in another database. */
-  readonly proof: FinishContext | null;
+  /** Null means that there is no proof, because a remote server has no ledger. */
+  readonly proof: Proof | null;
   readonly requestCancel: () => void;
 }
 

@@ -2,6 +2,7 @@ import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
 import type { Run } from "../../shared/ipc/run.js";
 import { busySessionName, idleSessionName } from "../../shared/postgres/applicationNames.js";
 import { literal } from "../../shared/postgres/quoting.js";
+import { setRoleSql } from "../session/roleSession.sql.js";
 import { effectiveTimeoutMs, statementTimeoutMs } from "./runSettings.sql.js";
 import { encodeCall, encodeCommand, flush, type Block } from "../../shared/postgres/protocol/encode.js";
 
@@ -64,6 +65,8 @@ export class PipelinedMessages {
   readonly #finishOid: number;
   readonly #resetOid: number;
   readonly #owner: string;
+  /** Becomes the role whose tasks the session runs. The reset ends that. */
+  readonly #becomeRole: readonly Buffer[];
   #group: string | null = null;
   #groupSettings: GroupSettings = { arguments: [null, null], commands: [] };
 
@@ -71,6 +74,7 @@ export class PipelinedMessages {
     parameters: Pick<ExecutorParameters, "schema" | "table" | "resetFunction">,
     session: {
       readonly owner: string;
+      readonly role?: string | null;
       /** The row that `initialStateSql` yields. */
       readonly initialState: readonly (string | null)[];
       readonly ownTimeoutMs: number;
@@ -82,6 +86,7 @@ export class PipelinedMessages {
     this.#initialSettings = new Map(settingNames.map((name, index) => [name, initialState[index] ?? ""]));
     [this.#finishOid = 0, this.#resetOid = 0] = initialState.slice(settingNames.length).map(Number);
     this.#owner = session.owner;
+    this.#becomeRole = (session.role ?? null) === null ? [] : [encodeCommand(setRoleSql(session.role ?? ""))];
     const reset = encodeCommand(`SELECT ${parameters.resetFunction}()`);
     this.reset = block([beginCommand, reset, commit]);
     this.chainedReset = block([reset, commit]);
@@ -93,15 +98,20 @@ export class PipelinedMessages {
    * @param transaction whether to leave the transaction open for the input
    * @param lock second key of the advisory lock to take
    */
-  opening(run: Pick<Run, "id" | "args" | "group" | "timeoutMs">, transaction: boolean, lock: number | null): Block {
-    const { id, args, group, timeoutMs } = run;
+  opening(
+    run: Pick<Run, "id" | "args" | "results" | "group" | "timeoutMs">,
+    transaction: boolean,
+    lock: number | null,
+  ): Block {
+    const { id, args, results, group, timeoutMs } = run;
     const start = lock === null ? plainStart : encodeCommand(`${startClock}, ${lockSql(lock)}`);
     const settings = this.#changedSettings(group).map(encodeSetting);
     settings.push(encodeCommand(`SET pg_task.id = '${id}'`));
     if (args !== null) settings.push(encodeArgs(args));
+    if (results !== null) settings.push(encodeResults(results));
     if (timeoutMs > 0) settings.push(this.#encodeTimeout(timeoutMs, transaction));
     const end = transaction ? [] : [commit];
-    return block([beginCommand, start, ...settings, ...end], flush);
+    return block([beginCommand, start, ...this.#becomeRole, ...settings, ...end], flush);
   }
 
   /**
@@ -114,16 +124,17 @@ export class PipelinedMessages {
     return encodeCall(this.#resetOid, values);
   }
 
-  settings({ args, group, timeoutMs }: Pick<Run, "args" | "group" | "timeoutMs">): Block | null {
+  settings({ args, results, group, timeoutMs }: Pick<Run, "args" | "results" | "group" | "timeoutMs">): Block | null {
     const { commands } = this.#settingsOf(group);
     const own = [
       ...(args === null ? [] : [encodeArgs(args)]),
+      ...(results === null ? [] : [encodeResults(results)]),
       ...(timeoutMs === 0 ? [] : [this.#encodeTimeout(timeoutMs, true)]),
     ];
     return commands.length + own.length === 0 ? null : block([...commands, ...own], flush);
   }
 
-  /** Writes the proof, as `finishSql` does. Its value says whether the proof was written. */
+  /** Writes the proof, as `localProof` does. Its value says whether the proof was written. */
   finishCall({ id, claimedAt, ledger }: Pick<Run, "id" | "claimedAt" | "ledger">): Buffer {
     return encodeCall(this.#finishOid, [id, claimedAt, this.#owner, String(ledger)]);
   }
@@ -146,8 +157,8 @@ export class PipelinedMessages {
     this.#group = group;
     this.#groupSettings =
       canBeArguments && groupValue !== undefined && name !== undefined
-        ? { arguments: [groupValue, name], commands: [] }
-        : { arguments: [null, null], commands: differing.map(encodeSetting) };
+        ? { arguments: [groupValue, name], commands: this.#becomeRole }
+        : { arguments: [null, null], commands: [...this.#becomeRole, ...differing.map(encodeSetting)] };
     return this.#groupSettings;
   }
 
@@ -171,6 +182,8 @@ function encodeSetting([name, value]: readonly [string, string]): Buffer {
 }
 
 const encodeArgs = (args: string): Buffer => encodeSetting(["pg_task.args", args]);
+
+const encodeResults = (results: string): Buffer => encodeSetting(["pg_task.results", results]);
 
 const isAscii = (text: string): boolean => /^[\x20-\x7e]*$/.test(text);
 

@@ -40,13 +40,14 @@ export class SettingsSql {
   }
 
   /** Its one value is the time of the start, by the server's clock. */
-  sql({ id, args, group, timeoutMs }: Pick<Run, "id" | "args" | "group" | "timeoutMs">): string {
+  sql({ id, args, results, group, timeoutMs }: Pick<Run, "id" | "args" | "results" | "group" | "timeoutMs">): string {
     if (this.#group !== group) {
       this.#group = group;
       this.#beginning = settingsPrefix(this.#table, group);
     }
     const values = args === null ? "" : ` AND ${setConfig("pg_task.args", args)}`;
-    const settings = `${this.#beginning} AND ${setConfig("pg_task.id", id)}${values}`;
+    const outputs = results === null ? "" : ` AND ${setConfig("pg_task.results", results)}`;
+    const settings = `${this.#beginning} AND ${setConfig("pg_task.id", id)}${values}${outputs}`;
     if (timeoutMs === 0) return settings;
     const limitMs = statementTimeoutMs(timeoutMs);
     const smaller =
@@ -77,13 +78,14 @@ export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {
 
 /**
  * Returns the queries that reset a session, each a message of its own. With `save`, only what concerns the next run is
- * reset: the timeout, the args, and client_encoding, which could garble its text.
+ * reset: the timeout, the args, the results, and client_encoding, which could garble its text.
  */
-export function resetSql(run: Pick<Run, "timeoutMs" | "save" | "args">): string[] {
+export function resetSql(run: Pick<Run, "timeoutMs" | "save" | "args" | "results">): string[] {
   if (!run.save) return ["DISCARD ALL"];
   const timeout = run.timeoutMs > 0 ? ["RESET statement_timeout"] : [];
   const args = run.args === null ? [] : ["RESET pg_task.args"];
-  return ["RESET client_encoding", ...timeout, ...args];
+  const results = run.results === null ? [] : ["RESET pg_task.results"];
+  return ["RESET client_encoding", ...timeout, ...args, ...results];
 }
 
 function setConfig(name: string, value: string): string {

@@ -1,7 +1,6 @@
 import { PgTaskError } from "../../shared/errors.js";
 import { Attempt, ignore } from "./attempt.js";
 import { begin, type PipelinedMessages } from "./pipelinedMessages.js";
-import { finishEncodingSql, finishSql } from "./proof.sql.js";
 import { resetSql, stopSql, type SettingsSql } from "./runSettings.sql.js";
 import type { Receive, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { ServerError, TransactionStatus } from "../../shared/postgres/protocol/decode.js";
@@ -87,9 +86,9 @@ export class StepwiseAttempt extends Attempt<StepwiseAttemptContext> {
     const { wire } = this.context;
     const { proof } = this.form;
     if (proof !== null && command === "COMMIT") {
-      const encoding = finishEncodingSql(proof);
-      if (encoding !== null) wire.send(encoding, ignore);
-      wire.send(finishSql(this.run, proof), this.#onFinish);
+      if (proof.encodingSql !== null) wire.send(proof.encodingSql, ignore);
+      wire.send(proof.sql(this.run), this.#onFinish);
+      this.mayBeProven = true;
     }
     const stop = stopSql(this.run);
     wire.send(command === null ? stop : `${command}; ${stop}`, this.#onEnd);

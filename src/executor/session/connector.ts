@@ -18,10 +18,12 @@ import {
   type Startup,
   type StartupSettings,
 } from "../../shared/postgres/startupOptions.js";
+import { identifier } from "../../shared/postgres/quoting.js";
 import { queryCanceled } from "../../shared/postgres/sqlStates.js";
-import { openProtocolConnection } from "../../shared/postgres/openProtocolConnection.js";
+import { openCancellableConnection, type CancellableConnection } from "../../shared/postgres/openProtocolConnection.js";
 import { maxOutputBytes } from "../output/outputFormatter.js";
 import { PipelinedMessages, initialStateSql } from "../run/pipelinedMessages.js";
+import { localProof, type Proof } from "../run/proof.sql.js";
 import {
   clearSessionTimeoutSql,
   resetSql,
@@ -29,12 +31,16 @@ import {
   shownTimeoutMs,
   showSessionTimeoutSql,
 } from "../run/runSettings.sql.js";
+import { excessError, excessSql, setRoleSql, targetOf } from "./roleSession.sql.js";
 import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 
 export interface OpenConnection {
   readonly wire: ProtocolConnection;
   readonly messages: PipelinedMessages;
+  readonly proof: Proof;
   readonly backend: BackendIdentity;
+  /** With users: cancels what the session runs, which the manager's own role may not do. Otherwise null. */
+  readonly cancel: (() => Promise<unknown>) | null;
 }
 
 const settings: StartupSettings = { client_encoding: "UTF8", ...sessionClientSettings };
@@ -76,9 +82,10 @@ const identitySql =
  */
 const serverWideSources = new Set(["configuration file", "command line", "environment variable", "global", "database"]);
 
-interface LoggedIn {
-  readonly wire: ProtocolConnection;
+interface LoggedIn extends CancellableConnection {
   readonly startup: Startup;
+  /** The role that the session runs tasks of. Null stands for the user of the target. */
+  readonly role: string | null;
 }
 
 /** Opens connections, and remembers which settings the server knows. */
@@ -92,11 +99,12 @@ export class Connector {
 
   /**
    * @param group the group of the first tasks, set at login so that it need not be set for each task
+   * @param role with users, the role that the session runs tasks of
    * @throws PgTaskError CONNECTION_REJECTED also if the session cannot be set up
    */
-  async open(group: string): Promise<OpenConnection> {
+  async open(group: string, role: string | null = null): Promise<OpenConnection> {
     for (let attempt = 1; ; attempt += 1) {
-      const loggedIn = await this.#connect(group);
+      const loggedIn = await this.#connect(group, role);
       try {
         return await this.#setUp(loggedIn);
       } catch (error) {
@@ -107,18 +115,20 @@ export class Connector {
     }
   }
 
-  async #connect(group: string): Promise<LoggedIn> {
-    const { target, schema, table } = this.#parameters;
+  async #connect(group: string, role: string | null): Promise<LoggedIn> {
+    const { schema, table } = this.#parameters;
+    const target = targetOf(this.#parameters, role);
     const options = {
       applicationName: idleSessionName(this.#parameters),
       messageLimit: () => messageLimit(this.#parameters.outputLimit),
     };
-    const own = { "pg_task.schema": schema, "pg_task.table": table, "pg_task.group": group };
+    const rolesOwn = role === null ? {} : this.#parameters.logins?.[role]?.settings;
+    const own = { ...rolesOwn, "pg_task.schema": schema, "pg_task.table": table, "pg_task.group": group };
     // Concurrent attempts may change the field, so the value is read only once.
     const tried = this.#settings;
     const withSettings = async (given: StartupSettings): Promise<LoggedIn> => {
       const startup = buildStartup({ ...own, ...given });
-      return { startup, wire: await openProtocolConnection(target, { ...options, startup }) };
+      return { startup, role, ...(await openCancellableConnection(target, { ...options, startup })) };
     };
     try {
       return await withSettings(tried);
@@ -131,33 +141,48 @@ export class Connector {
   }
 
   /** In one round trip, because many sessions may be opened at once. */
-  async #setUp({ wire, startup }: LoggedIn): Promise<OpenConnection> {
-    const [ownTimeout, cleared, who, identity, initialState, ...tests] = await Promise.all([
+  async #setUp(loggedIn: LoggedIn): Promise<OpenConnection> {
+    const { wire, startup, role } = loggedIn;
+    const { schema, table } = this.#parameters;
+    const qualified = `${identifier(schema)}.${identifier(table)}`;
+    const [excess, ownTimeout, cleared, who, identity, initialState, ...tests] = await Promise.all([
+      role === null ? null : wire.query(excessSql(role, qualified)),
       wire.query(showSessionTimeoutSql),
       wire.query(clearSessionTimeoutSql),
       wire.query(probeSql),
       wire.query(identitySql),
       wire.query(initialStateSql(this.#parameters)),
-      ...this.#testSql().map((text) => wire.query(text)),
+      ...this.#testSql(role).map((text) => wire.query(text)),
     ]);
+    this.#expectNoExcess(role, excess);
     this.#expectSuccess(who);
     const [answered, mark] = who.rows[0] ?? [];
     // Some poolers announce no pid, which appears here as 0.
     const announced = wire.pid === 0 ? null : wire.pid;
     expectNoPooler(this.#parameters.target, announced, { pid: Number(answered), mark }, startup);
     for (const answer of [ownTimeout, cleared, identity, initialState, ...tests]) this.#expectSuccess(answer);
-    const [, owner, serverStart, user = null, role = null, readOnlySource = null] = identity.rows[0] ?? [];
+    const [, owner, serverStart, user = null, given = null, readOnlySource = null] = identity.rows[0] ?? [];
     this.#expectSameServer(serverStart);
     this.#expectWritable(readOnlySource);
     if (typeof owner !== "string")
-      throw hiddenBackendError(this.#parameters.target, { pid: wire.pid, user: user ?? "", role });
+      throw hiddenBackendError(this.#parameters.target, { pid: wire.pid, user: user ?? "", role: given });
     const session = {
       owner,
+      role,
       initialState: initialState.rows[0] ?? [],
       ownTimeoutMs: shownTimeoutMs(ownTimeout.rows[0]?.[0] ?? "0"),
     };
     const messages = new PipelinedMessages(this.#parameters, session);
-    return { wire, messages, backend: { pid: wire.pid, owner } };
+    const cancel = role === null ? null : () => loggedIn.cancel();
+    const proof = localProof(this.#parameters.finishFunction, owner);
+    return { wire, messages, proof, backend: { pid: wire.pid, owner }, cancel };
+  }
+
+  #expectNoExcess(role: string | null, excess: Answer | null): void {
+    if (role === null || excess === null) return;
+    this.#expectSuccess(excess);
+    const why = excess.rows[0]?.[0] ?? null;
+    if (why !== null) throw excessError(role, why);
   }
 
   /** A session on another server than the manager's would run tasks that were claimed elsewhere. */
@@ -178,12 +203,18 @@ export class Connector {
   }
 
   /** SQL of what a run and a reset need: opening fails instead of a later run. */
-  #testSql(): string[] {
-    const run = { id: "0", args: null, group: "", timeoutMs: 0, save: false };
+  #testSql(role: string | null): string[] {
+    const run = { id: "0", args: null, results: null, group: "", timeoutMs: 0, save: false };
     const { resetFunction: reset } = this.#parameters;
     const settingsSql = new SettingsSql(this.#parameters).sql(run);
     // The reset restores the session's statement_timeout.
-    return [settingsSql, `SELECT ${reset}()`, clearSessionTimeoutSql, ...resetSql(run)];
+    return [
+      ...(role === null ? [] : [setRoleSql(role)]),
+      settingsSql,
+      `SELECT ${reset}()`,
+      clearSessionTimeoutSql,
+      ...resetSql(run),
+    ];
   }
 
   #expectSuccess(answer: Answer): void {

@@ -7,6 +7,7 @@ import { StartReporter } from "./startReporter.js";
 import type { ForwardingLog } from "../forwardingLog.js";
 import type { ConnectionPermits } from "../remote/managerServer.js";
 import type { RemoteExecution } from "../remote/remoteExecution.js";
+import type { RemoteLedgers } from "../remote/remoteLedgers.js";
 import type { RemoteSessionCache } from "../remote/remoteSession.js";
 import { Execution, type OutgoingResult } from "../run/execution.js";
 import { SettingsSql } from "../run/runSettings.sql.js";
@@ -15,10 +16,13 @@ export type SessionMessage = Exclude<Extract<FromExecutor, { readonly session: n
 
 interface SessionContext {
   readonly parameters: ExecutorParameters;
+  /** With users: the role whose tasks it runs. Null stands for the user of the target. */
+  readonly role: string | null;
   readonly connect: () => Promise<OpenConnection>;
   readonly send: (message: SessionMessage) => void;
   readonly sendResult: (result: OutgoingResult) => void;
   readonly connectionPermits: ConnectionPermits;
+  readonly remoteLedgers: RemoteLedgers;
   readonly log: ForwardingLog;
 }
 
@@ -69,6 +73,8 @@ export class ExecutorSession {
   /** Returns false if the session takes no more runs. */
   dispatch(run: Run): boolean {
     if (this.#state === "closing" || this.#state === "gone") return false;
+    // The manager never sends the SQL of one role to a session of another. A mistake there must not become a breach.
+    if ((run.lane ?? null) !== this.#context.role) return false;
     this.#waitingRuns.push(run);
     this.#addWaiting();
     if (this.#isStale) this.#releaseQueued();
@@ -249,25 +255,29 @@ export class ExecutorSession {
   }
 
   #toExecution(connection: OpenConnection, run: Run): AnyExecution {
-    const { parameters, connectionPermits, log } = this.#context;
+    const { parameters, connectionPermits, remoteLedgers, log } = this.#context;
     if (run.remote === null) {
-      const { wire, messages, backend } = connection;
-      return new Execution(run, {
+      const { wire, messages, proof, cancel } = connection;
+      const requestCancel = (): void => this.#context.send({ type: "requestCancel", session: this.#id, id: run.id });
+      const execution: Execution = new Execution(run, {
         wire,
         messages,
         settings: this.#settings,
         outputLimit: parameters.outputLimit,
-        proof: { finishFunction: parameters.finishFunction, owner: backend.owner },
-        requestCancel: () => this.#context.send({ type: "requestCancel", session: this.#id, id: run.id }),
+        proof,
+        requestCancel: cancel === null ? requestCancel : () => void cancel().finally(() => execution.cancelAnswered()),
       });
+      return execution;
     }
     if (this.#remoteSupport === null) throw new PgTaskError("INTERNAL", "the code for remote tasks is not loaded");
     const { RemoteExecution, sessions } = this.#remoteSupport;
     const work: RemoteExecution = new RemoteExecution(run, run.remote, {
       ...parameters,
+      ...remoteIdentity(parameters, run),
       session: connection,
       sessionCache: sessions,
       connectionPermits,
+      remoteLedgers,
       log,
       onStart: (start) => this.#runStarted(work, start),
       onPidNotShown: (pid) => this.#context.send({ type: "remoteStarted", session: this.#id, id: run.id, pid }),
@@ -309,6 +319,13 @@ export class ExecutorSession {
     this.#sendQueued();
     return true;
   }
+}
+
+/** A run of another role on another server inherits nothing that the user of the target could do there. */
+function remoteIdentity({ target, isSuperuser }: ExecutorParameters, { role = null }: Run) {
+  return role === null || role === target.user
+    ? { target, isSuperuser }
+    : { target: { ...target, user: role }, isSuperuser: false };
 }
 
 function internalError(error: unknown): PgTaskError {

@@ -1,6 +1,7 @@
 import { writeSync } from "node:fs";
 import { systemErrorCode } from "../../shared/errors.js";
 import { createLog, type Log } from "../../shared/log.js";
+import { printableJson } from "../../shared/printable.js";
 
 export interface OpenLog {
   readonly log: Log;
@@ -21,7 +22,7 @@ async function openPrettyWriter(): Promise<(line: string) => void> {
     translateTime: "SYS:HH:MM:ss.l",
     sync: true,
   });
-  return (line) => void stream.write(line);
+  return (line) => void stream.write(printableJson(line));
 }
 
 /** Synchronous, because an asynchronous write to a pipe might not finish before the process exits. */

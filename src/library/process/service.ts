@@ -9,7 +9,8 @@ import { describeTarget } from "../../shared/postgres/target/target.js";
 import { packageVersion } from "../../shared/version.js";
 import { Supervisor } from "../../supervisor/supervisor.js";
 import type { Config, ConfigEntry } from "../config.js";
-import { checkOptions, stopChecks } from "../optionChecks.js";
+import type { WebHandlerOptions } from "../options.js";
+import { checkOptions, stopChecks, webHandlerChecks } from "../optionChecks.js";
 import type { EntryStatus, PgTask, PgTaskEvents } from "../pgTask.js";
 import { ConfigReloader } from "./configReloader.js";
 import { FileWatcher, readFingerprint } from "./fileWatcher.js";
@@ -142,6 +143,14 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     await this.stopped;
   }
 
+  webHandler(options: WebHandlerOptions = {}): ReturnType<PgTask["webHandler"]> {
+    checkOptions(options, webHandlerChecks, "an option of webHandler");
+    return (request, response) => {
+      if (this.#launched === null || this.#hasEnded) response.writeHead(503).end("pg-task is not running\n");
+      else void this.#launched.web.handle(request, response, options);
+    };
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
   }
@@ -268,7 +277,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
       this.#unreachable = fromReport(reason);
       this.#announce("unreachable", this.#unreachable);
     });
-    supervisor.board.on("changed", () => this.#reportChanges());
+    supervisor.board.on("changed", (key) => this.#reportChanges(key));
     supervisor.board.on("worked", (key) => {
       const entry = this.#configuration?.entries.find((each) => each.key === key);
       if (entry !== undefined) this.#announce("worked", this.#statusOf(entry));
@@ -296,13 +305,16 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     return this.#stopRequest !== null;
   }
 
-  #reportChanges(): void {
+  /** @param changed key of the only entry that may have changed. A thousand entries change one after another. */
+  #reportChanges(changed?: string): void {
     const { role } = this;
     if (role !== this.#lastRole) {
       this.#lastRole = role;
       this.#announce("role", role);
     }
-    for (const entry of this.entries) {
+    for (const configured of this.#configuration?.entries ?? []) {
+      if (changed !== undefined && configured.key !== changed) continue;
+      const entry = this.#statusOf(configured);
       const { key, state, reason, stalled } = entry;
       const text = JSON.stringify([state, reason, stalled]);
       if (text === (this.#reported.get(key) ?? noManager)) continue;

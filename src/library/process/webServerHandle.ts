@@ -1,10 +1,12 @@
 import type { Configuration } from "../../shared/config/types.js";
-import type { WebServer, WebServerOptions } from "../../web/server.js";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { WebHandlerOptions, WebServer, WebServerOptions } from "../../web/server.js";
 
-/** The web server's code takes longer to load than all else of `start`, so it is loaded only for `pg_http.listen`. */
+/** The web server's code takes longer to load than all else of `start`, so it is loaded only if it is needed. */
 export class WebServerHandle {
   readonly #options: WebServerOptions;
   #server: Promise<WebServer> | null = null;
+  #configuration: Configuration | null = null;
 
   constructor(options: WebServerOptions) {
     this.#options = options;
@@ -12,6 +14,7 @@ export class WebServerHandle {
 
   /** Resolves when a web server that the configuration needs is collecting the cluster's statistics. */
   async configure(configuration: Configuration): Promise<void> {
+    this.#configuration = configuration;
     if (this.#server !== null) (await this.#server).reload(configuration);
     else if (configuration.parameters["pg_http.listen"] !== "") {
       await (this.#server = this.#start(configuration));
@@ -21,6 +24,19 @@ export class WebServerHandle {
   /** Resolves with the page's URL; null if there is no page, or if it cannot be served yet. */
   async pageUrl(): Promise<string | null> {
     return (await (await this.#server)?.firstAddress) ?? null;
+  }
+
+  /** Answers a request that a server of the program has received. Never rejects. */
+  async handle(request: IncomingMessage, response: ServerResponse, options: WebHandlerOptions): Promise<void> {
+    try {
+      if (this.#configuration === null) throw new Error("expected a configuration");
+      this.#server ??= this.#start(this.#configuration);
+      await (await this.#server).handle(request, response, options);
+    } catch (error) {
+      this.#options.log.error({ err: error, path: request.url }, "request failed");
+      if (!response.headersSent) response.writeHead(500);
+      response.end();
+    }
   }
 
   async end(): Promise<void> {

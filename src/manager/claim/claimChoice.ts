@@ -4,7 +4,7 @@ import { isPlainResult } from "../results/completePlain.sql.js";
 import type { ReleasedTask } from "../results/pendingResults.js";
 import type { ClaimComponents } from "./claimComponents.js";
 import type { ClaimRequest, ClaimResult } from "./claimFull.sql.js";
-import { canBeQueued } from "./claimQueued.sql.js";
+import { canBePlain } from "./claimPlain.sql.js";
 
 /**
  * How a cycle finds out which tasks are due: by a scan of the groups, or by a small claim, which also takes the tasks.
@@ -41,29 +41,31 @@ export interface ChosenClaims {
  *   else a cycle has to know, so that no scan is needed. It is sent if sessions are free and few tasks are due. If it
  *   meets a task with special needs, or more tasks than it can take, it takes none. A scan, which reads the head of each
  *   group, and a full claim then follow in the same cycle, and no small claims are sent until no due task is left.
- * - The **queued claim** (claimQueued.sql.ts) does what the full claim does if all tasks are to be queued behind tasks of
- *   their own group, with less work. If it meets a task with special needs, it takes none, and full claims follow until
- *   one meets no such task.
+ * - The **plain claim** (claimPlain.sql.ts) does what the full claim does if each task has its slot, with less work: it
+ *   queues behind tasks of its own group, or is the only one of its group. If the claim meets a task with special needs,
+ *   it takes none, and full claims follow until one meets no such task.
  * - The **full claim** (claimFull.sql.ts) handles every case. It is sent whenever the others do not apply or have failed.
- *   It or a queued one is sent together with the results and the scan if the next tasks are known.
+ *   It or a plain one is sent together with the results and the scan if the next tasks are known.
  *
  * After a claim was rejected and no task was found to be the cause, each full claim takes a single task for a while
  * (rejectedClaims.ts).
  */
 export class ClaimChoice {
-  readonly #components: Pick<ClaimComponents, "groups" | "groupScanner" | "pendingResults" | "sessions">;
+  readonly #components: Pick<ClaimComponents, "groups" | "groupScanner" | "pendingResults" | "sessions" | "table">;
   /** Whether a small claim will probably find no more tasks than it can take. */
   #areFewDue = true;
   /** Whether the last claim met no task that only a full claim can handle. */
   #arePlain = true;
 
-  constructor(components: Pick<ClaimComponents, "groups" | "groupScanner" | "pendingResults" | "sessions">) {
+  constructor(components: Pick<ClaimComponents, "groups" | "groupScanner" | "pendingResults" | "sessions" | "table">) {
     this.#components = components;
   }
 
   /** @param needsFull whether only a full claim can handle the tasks that are locked or rejected */
   choose({ results, released, mayHaveChanged, kept, sleepMs }: CycleStart, needsFull: boolean): ChosenClaims {
-    const { groups, groupScanner, sessions } = this.#components;
+    const { groups, groupScanner, sessions, table } = this.#components;
+    // With users, a cycle claims for each role in turn, once it knows whose tasks are due.
+    if (table.usersOwner !== null) return { look: "scan", isEarly: false, isSaturated: false };
     const { free, busy, taskCount } = sessions;
     const isSaturated = free <= kept && busy > 0 && (groups.startable.size > 0 || taskCount > busy);
     // Whether the tasks known to be next are certain to stay next.
@@ -78,12 +80,12 @@ export class ClaimChoice {
     return { look: isSmall ? "small claim" : "scan", isEarly: false, isSaturated };
   }
 
-  /** Whether a claim is to be sent as a queued one. */
-  isQueued(request: ClaimRequest): boolean {
-    return this.#arePlain && canBeQueued(request);
+  /** Whether a claim is to be sent as a plain one. */
+  isPlain(request: ClaimRequest): boolean {
+    return this.#arePlain && canBePlain(request);
   }
 
-  queuedClaimFailed(): void {
+  plainClaimFailed(): void {
     this.#arePlain = false;
   }
 

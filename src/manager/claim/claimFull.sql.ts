@@ -1,7 +1,18 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral } from "../../shared/postgres/arrayText.js";
-import { assigned, isExclusive, claimedColumns, toTask, unflushed, type ClaimedRow } from "../sql/claimedTask.sql.js";
+import {
+  assigned,
+  claimedColumns,
+  forUsers,
+  inLane,
+  isExclusive,
+  laneNames,
+  laneParameter,
+  toTask,
+  unflushed,
+  type ClaimedRow,
+} from "../sql/claimedTask.sql.js";
 import type { ClaimedTask, DedicatedSession, DueTask, QueueSlot } from "../model/tasks.js";
 import { hasId, isReady } from "../sql/fragments.sql.js";
 import { dueTasks, gapMs, isGroupPaused, isKeyFree, isLate, keyParameter, maxOthers } from "../schema/startRule.sql.js";
@@ -43,6 +54,8 @@ export interface ClaimConditions {
   readonly runningKeys?: readonly string[];
   /** Whether to return the column `data`. */
   readonly traced?: boolean;
+  /** With users: only tasks of this lane are claimed. */
+  readonly lane?: string | null;
 }
 
 interface ClaimedGroup {
@@ -100,10 +113,15 @@ interface ClaimRow extends ClaimedRow {
 export async function claimFull(client: Client, table: TaskTable, request: ClaimRequest): Promise<ClaimResult> {
   const { groups, slots, dedicated, traced = false } = request;
   const { rows } = await client.query<ClaimRow>({
-    name: traced ? "claim traced" : "claim",
+    name: `claim${traced ? " traced" : ""}${forUsers(table)}`,
     text: claimStatement(table, traced),
     values: [
-      ...groupValues(request),
+      column(groups, "hash"),
+      column(groups, "running"),
+      column(groups, "max"),
+      column(groups, "id").map(String),
+      column(groups, "maxTasks"),
+      firstOwnSlots(request),
       ...slotValues(request),
       column(allSlots(request), "startsNow"),
       slots.length,
@@ -117,27 +135,20 @@ export async function claimFull(client: Client, table: TaskTable, request: Claim
       request.contended ?? [],
       ...keyParameter(table, request.runningKeys ?? []),
       column(groups, "quietMs"),
+      ...laneParameter(table, request.lane),
     ],
   });
   return toClaim(rows);
 }
 
-/** The values of $1 to $6: the groups, each with the index of its first own slot in `allSlots`. */
-export function groupValues({ groups, slots }: ClaimRequest): unknown[] {
+/** The index of each group's first own slot in `allSlots`. Null if it has none. */
+export function firstOwnSlots({ groups, slots }: ClaimRequest): (number | null)[] {
   let next = slots.length;
-  const firstOwnSlots = groups.map(({ ownSlots }) => {
+  return groups.map(({ ownSlots }) => {
     if (ownSlots === null) return null;
     next += ownSlots.length;
     return next - ownSlots.length;
   });
-  return [
-    column(groups, "hash"),
-    column(groups, "running"),
-    column(groups, "max"),
-    column(groups, "id").map(String),
-    column(groups, "maxTasks"),
-    firstOwnSlots,
-  ];
 }
 
 /** The values of $7 to $9: the sessions, and the number of the session of each slot, counted from 1. */
@@ -154,12 +165,12 @@ export function slotValues(request: ClaimRequest): unknown[] {
 }
 
 /** The shared slots, and then the slots of each group. */
-const allSlots = ({ groups, slots }: ClaimRequest): QueueSlot[] => [
+export const allSlots = ({ groups, slots }: ClaimRequest): QueueSlot[] => [
   ...slots,
   ...groups.flatMap(({ ownSlots }) => ownSlots ?? []),
 ];
 
-const column = <Row, Name extends keyof Row>(rows: readonly Row[], name: Name): Row[Name][] =>
+export const column = <Row, Name extends keyof Row>(rows: readonly Row[], name: Name): Row[Name][] =>
   rows.map((row) => row[name]);
 
 function toClaim(rows: readonly ClaimRow[]): ClaimResult {
@@ -193,11 +204,13 @@ function toClaim(rows: readonly ClaimRow[]): ClaimResult {
 const firstDue = (table: TaskTable, from: string): string =>
   dueTasks(table, {
     columns: `id, count, live, ${maxOthers} AS max, "group", ${isLate()} AS late, ${isExclusive(table)} AS exclusive, ${gapMs()} AS gap_ms`,
-    where: `hash = ANY (ARRAY[g.hash]) AND ${from}`,
+    where: `hash = ANY (ARRAY[g.hash]) AND ${from}${inLane(table, lastParameter(table))}`,
     except: "$13",
     keys: "$20",
     limit: "g.most + 1",
   });
+
+const lastParameter = ({ hasKeys }: TaskTable): string => (hasKeys ? "$22" : "$21");
 
 /** SQL: a candidate can get a shared slot. */
 const startable = (c: string): string =>
@@ -213,7 +226,7 @@ const isNot = (id: string, part: string): string => `(${id} IN (SELECT id FROM $
 function claimStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
   const quietParameter = table.hasKeys ? "$21" : "$20";
-  const lockable = `${isReady} AND state::text = 'PLAN' AND plan <= now() AND ${isKeyFree(table, "$20")}`;
+  const lockable = `${isReady} AND state::text = 'PLAN' AND plan <= now() AND ${isKeyFree(table, "$20")}${inLane(table, lastParameter(table))}`;
   return `
 WITH candidate AS MATERIALIZED (
   SELECT c.*, ${isGroupPaused(table, "c")} AS paused, c.nth <= c.most AS near,
@@ -294,9 +307,9 @@ WITH candidate AS MATERIALIZED (
 SELECT 'claimed' AS kind, 0 AS gap_ms, false AS paused, * FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
-SELECT o.kind, o.gap_ms, o.paused, o.id, o.hash, o.max, o.exclusive, c."reportsStart", c.owner, c.input, c.args, c."group", c."timeoutMs",
+SELECT o.kind, o.gap_ms, o.paused, o.id, o.hash, o.max, o.exclusive, c."reportsStart", c.owner, c.input, c.args, c.results, c."group", c."timeoutMs",
   c.header, c.string, c.delimiter, c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c."endsWithConnection", c.atomic, c."claimedAt",
-  c."mayPause", c.repeats, c.overlaps, c."startsNow", c.data, c.version, c.key, c.planned
+  c."mayPause", c."endsPlainly", c.overlaps, c."startsNow", c.data, c.version, c.key, c.planned${laneNames(table, "c")}
 FROM (
   SELECT * FROM unclaimed WHERE kind IN ('late', 'locked', 'more', 'exclusive')
   UNION ALL

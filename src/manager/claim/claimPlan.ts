@@ -1,4 +1,4 @@
-import { beforeFirst, headPrecedes, type ActiveGroup, type Head } from "../groups/activeGroup.js";
+import { beforeFirst, canQueue, headPrecedes, type ActiveGroup, type Head } from "../groups/activeGroup.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { DueTask, OfferedSession, QueueSlot } from "../model/tasks.js";
 import type { ClaimConditions, ClaimRequest, ClaimResult } from "./claimFull.sql.js";
@@ -71,3 +71,19 @@ export const position = ({ max, id }: DueTask): Head => ({ max, id: BigInt(id) }
 
 const lastOf = (tasks: readonly DueTask[]): Head =>
   tasks.map(position).reduce((last, head) => (headPrecedes(last, head) ? head : last));
+
+/**
+ * Whether another claim would hardly find free queue slots. The first claim that fills the queues may start tasks behind
+ * which others of their groups can wait.
+ *
+ * @param request.hasFilled whether an earlier claim of the cycle has filled the queues
+ */
+export function areQueuesFull(
+  { offered, planned, fillsQueues, starts }: ClaimPlan,
+  { claimed }: ClaimResult,
+  { maxTasks, hasFilled }: { readonly maxTasks: number; readonly hasFilled: boolean },
+): boolean {
+  if (!fillsQueues || claimed.length >= maxTasks) return false;
+  if (claimed.filter(({ startsNow }) => startsNow).length < starts) return false;
+  return offered.length === 0 || hasFilled || !planned.some(({ group }) => canQueue(group));
+}

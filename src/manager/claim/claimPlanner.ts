@@ -1,4 +1,4 @@
-import { beforeFirst, canQueue, groupPrecedes, type ActiveGroup } from "../groups/activeGroup.js";
+import { beforeFirst, canQueue, type ActiveGroup } from "../groups/activeGroup.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { OfferedSession, QueueableSession, QueueSlot } from "../model/tasks.js";
 import type { RunTimes } from "../sessions/runTimes.js";
@@ -100,7 +100,9 @@ export class ClaimPlanner {
       const group = this.#groups.take(hash);
       if (group !== null) taken.add(group);
     }
-    const best = takeUpTo(Math.max(1, offered.length, minGroups), () => this.#groups.takeBest());
+    const areShared = this.#groups.shares !== null;
+    const wanted = Math.max(1, offered.length, minGroups);
+    const best = areShared ? this.#groups.takeForSessions(wanted) : takeUpTo(wanted, () => this.#groups.takeBest());
     for (const group of best) taken.add(group);
     if (taken.size === 0) return null;
     const starting = startsOf(offered);
@@ -111,10 +113,14 @@ export class ClaimPlanner {
     // startable, each counts as one task, and the claim need not read them.
     const toCount = (): ActiveGroup | null =>
       this.#groups.startable.size < lookAhead ? this.#groups.takeBest() : null;
-    const others = queue.sharing.length > 0 ? queue.sharing : takeUpTo(lookAhead, toCount);
+    const others = queue.sharing.length > 0 || areShared ? queue.sharing : takeUpTo(lookAhead, toCount);
     for (const group of others) taken.add(group);
     const maxCandidates = Math.max(offered.length + queue.shared.length + lookAhead, minGroups);
-    const maxTasksOf = maxTasksOfEach([...taken], maxCandidates);
+    const maxTasksOf = this.#maxTasksOf([...taken], maxCandidates);
+    if (areShared) {
+      for (const { hash } of dedicated) addTasks(maxTasksOf, this.#groups.get(hash), 1);
+      if (queue.sharing.length === 0) addTasks(maxTasksOf, best[0], queue.shared.length);
+    }
     for (const [group, slots] of queue.own) maxTasksOf.set(group, slots.length);
     return toPlan(this.#groups, {
       offered,
@@ -137,6 +143,7 @@ export class ClaimPlanner {
     const capacity = new QueueCapacity(
       [...this.#sessions.queueable(), ...this.#expectStarts(offered, best)],
       this.#runTimes,
+      this.#groups.shares,
     );
     const areShort = best.every(
       (each) =>
@@ -156,6 +163,7 @@ export class ClaimPlanner {
     const capacity = new QueueCapacity(
       offered.map((session) => ({ ...session, expectedMs: 0, groups: [] })),
       this.#runTimes,
+      this.#groups.shares,
     );
     if (group.expectsExclusive || !capacity.isShort(group) || this.#runTimes.count(group.hash) === 0) {
       return noQueueSlots;
@@ -176,11 +184,11 @@ export class ClaimPlanner {
    * the session gets no further tasks, so that it becomes free for that task.
    */
   #planQueued(maxTasks: number): ClaimPlan | null {
-    const capacity = new QueueCapacity(this.#sessions.queueable(), this.#runTimes);
+    const capacity = new QueueCapacity(this.#sessions.queueable(), this.#runTimes, this.#groups.shares);
     capacity.reserve(this.reservedSessions);
     if (capacity.isExhausted) return null;
     const { own, shared, sharing } = this.#fillQueues(capacity, [], maxTasks);
-    const maxTasksOf = maxTasksOfEach(sharing, shared.length);
+    const maxTasksOf = this.#maxTasksOf(sharing, shared.length);
     for (const [group, slots] of own) maxTasksOf.set(group, slots.length);
     if (maxTasksOf.size === 0) return null;
     return toPlan(this.#groups, {
@@ -192,6 +200,12 @@ export class ClaimPlanner {
       fillsQueues: true,
       starts: 0,
     });
+  }
+
+  /** How many tasks of each group the claim reads: with shares, only those that are to get a session. */
+  #maxTasksOf(groups: readonly ActiveGroup[], count: number): Map<ActiveGroup, number> {
+    if (this.#groups.shares === null) return maxTasksOfEach(groups, count);
+    return new Map(groups.map((group) => [group, group.granted]));
   }
 
   /** @param starting groups that the claim has taken already */
@@ -206,7 +220,7 @@ export class ClaimPlanner {
       const best = this.#groups.startable.best;
       const next = ownGroups[0];
       // When a task that is queued behind one of its own group starts, one task fewer of the group is running.
-      if (next !== undefined && (best === null || next === best || groupPrecedes(next, best, 1))) {
+      if (next !== undefined && (best === null || next === best || this.#groups.precedes(next, best, 1))) {
         ownGroups.shift();
         const slots = capacity.takeOwn(next.hash, remaining);
         if (slots.length === 0) continue;
@@ -250,7 +264,7 @@ export class ClaimPlanner {
       const group = this.#groups.get(hash);
       return group !== null && canQueue(group) && !this.#isUntried(group) ? group : [];
     });
-    return groups.toSorted((a, b) => (groupPrecedes(a, b) ? -1 : 1));
+    return groups.toSorted((a, b) => (this.#groups.precedes(a, b) ? -1 : 1));
   }
 
   /** Whether none of the group's runs has been measured yet, while the group limit allows another session for it. */
@@ -276,6 +290,11 @@ function startsOf(offered: readonly OfferedSession[]): QueueSlot[] {
 
 /** Whether only one task of the group can start now. */
 const hasOneStart = ({ head, running }: ActiveGroup): boolean => head !== null && head.max <= running;
+
+function addTasks(tasks: Map<ActiveGroup, number>, group: ActiveGroup | null | undefined, count: number): void {
+  const before = group === null || group === undefined ? undefined : tasks.get(group);
+  if (group !== null && group !== undefined && before !== undefined) tasks.set(group, before + count);
+}
 
 /**
  * Returns how many tasks of each group can be among the best `count` tasks. Only heads are known. A head certainly

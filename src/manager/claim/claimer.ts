@@ -1,6 +1,7 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
-import { canQueue, type ActiveGroup } from "../groups/activeGroup.js";
+import type { ActiveGroup } from "../groups/activeGroup.js";
+import type { ActiveGroups } from "../groups/groups.js";
 import type { ClaimedTask } from "../model/tasks.js";
 import { maxEmptyClaims, maxSmallClaim, rejectedSearchMs } from "../model/tuning.js";
 import { readColumnSet } from "../schema/columnSet.js";
@@ -10,11 +11,12 @@ import { changeRows, isLockTimeout, isRowError, serverErrorClasses } from "../sq
 import { ClaimChoice } from "./claimChoice.js";
 import type { ClaimComponents } from "./claimComponents.js";
 import { claimFull, emptyClaim, type ClaimConditions, type ClaimRequest, type ClaimResult } from "./claimFull.sql.js";
-import { position, updateHeads, withoutGroups, type ClaimPlan } from "./claimPlan.js";
+import { areQueuesFull, position, updateHeads, withoutGroups, type ClaimPlan } from "./claimPlan.js";
 import { ClaimPlanner } from "./claimPlanner.js";
-import { claimQueued } from "./claimQueued.sql.js";
+import { claimPlain } from "./claimPlain.sql.js";
 import { claimSmall, type SmallClaim } from "./claimSmall.sql.js";
 import { LockedTasks } from "./lockedTasks.js";
+import { placeGroups } from "./placeGroups.sql.js";
 import { planOverlapping } from "./planOverlapping.sql.js";
 import { RejectedClaims } from "./rejectedClaims.js";
 
@@ -53,6 +55,7 @@ export class Claimer {
   readonly locked: LockedTasks;
   /** Groups that are left out until the next cycle because a claim of their tasks was rejected. */
   #suspectGroups: ActiveGroup[] = [];
+  #hasHadSession = false;
   #started = 0;
   #exclusiveShare = 0;
 
@@ -92,8 +95,15 @@ export class Claimer {
   }
 
   async claim(client: Client, limits: ClaimLimits): Promise<ClaimOutcome> {
-    const { groups, settingsAge } = this.#components;
+    const { groups, sessions, settingsAge, table } = this.#components;
+    this.#hasHadSession ||= sessions.size > sessions.opening || table.usersOwner !== null;
     try {
+      if (groups.hasUnknown) await placeGroups(client, table, groups);
+      // Before there is a session, a claim only counts tasks: one for each group, if none may run more than one.
+      if (!this.#hasHadSession && !groups.startable.needReserve) {
+        const more = Math.min(limits.lookAhead, groups.startable.size);
+        return { claimed: 0, more, lateGroups: [], locked: 0, again: false };
+      }
       const outcome = await this.#claimAll(client, limits);
       // This comes last because claimed tasks have to reach their sessions even if comparing the settings failed.
       settingsAge.throwFailure();
@@ -144,13 +154,14 @@ export class Claimer {
   }
 
   /** Counts the tasks that could start after the last claim if there were sessions for them, at most `lookAhead`. */
-  #countMore({ more: read, moreOf }: ClaimResult, { reserved }: StartLimits, lookAhead: number): number {
+  #countMore({ claimed, more: read, moreOf }: ClaimResult, { reserved }: StartLimits, lookAhead: number): number {
     const { groups, sessions } = this.#components;
     const { idle, passIdleOver, size } = groups.startable;
     // The claim counts only tasks in groups whose tasks were read. Every other startable group adds one known task: its
     // head.
     const counted = [...moreOf].filter((hash) => groups.canStart(hash)).length;
     let more = read + size - counted;
+    if (groups.shares !== null) more += expectMore(groups, new Set([...moreOf, ...claimed.map(({ hash }) => hash)]));
     if (more < lookAhead) more += sessions.countMovable(lookAhead - more);
     // A group that is to get a reserved session needs one to be opened if none is free.
     return Math.max(passIdleOver ? Math.min(reserved, idle) : 0, Math.min(lookAhead, more));
@@ -159,7 +170,9 @@ export class Claimer {
   /** Returns null if a full claim has to follow, because the server has rejected the small claim. */
   async claimSmall(client: Client, starts: StartLimits): Promise<SmallClaim | null> {
     const { groups, sessions, settingsAge, table, tracing } = this.#components;
-    const offered = sessions.offer(Math.min(starts.all, maxSmallClaim));
+    // A small claim knows nothing of shares, so it gets no session that is reserved for some of them.
+    const limit = groups.shares === null ? starts.all : starts.unreserved;
+    const offered = sessions.offer(Math.min(limit, maxSmallClaim));
     let hasClaimed = false;
     try {
       const since = tracing?.now() ?? 0;
@@ -187,7 +200,8 @@ export class Claimer {
 
   #conditions(): ClaimConditions {
     const { groups, tracing } = this.#components;
-    return { except: this.skippedIds, runningKeys: groups.runningKeys.all, traced: tracing !== null };
+    const runningKeys = groups.runningKeys.all;
+    return { except: this.skippedIds, runningKeys, traced: tracing !== null, lane: groups.lane };
   }
 
   /** @param search whether to look for rejected tasks beyond the tasks of the claim if the server rejects it */
@@ -245,8 +259,9 @@ export class Claimer {
     const contended = this.locked.contendedIds;
     const request = { ...plan, ...this.#conditions(), contended };
     try {
-      const queued = this.choice.isQueued(request) ? await this.#tryQueued(client, request) : null;
-      if (queued !== null) return queued;
+      const isPlain = !this.rejected.claimsSingly && this.choice.isPlain(request);
+      const plain = isPlain ? await this.#tryPlain(client, request) : null;
+      if (plain !== null) return plain;
       const result = await claimFull(client, table, request);
       this.choice.recordFull(result);
       return result;
@@ -259,15 +274,15 @@ export class Claimer {
   }
 
   /** Returns null if a full claim has to follow. */
-  async #tryQueued(client: Client, request: ClaimRequest): Promise<ClaimResult | null> {
+  async #tryPlain(client: Client, request: ClaimRequest): Promise<ClaimResult | null> {
     let result: ClaimResult | null = null;
     try {
-      result = await claimQueued(client, this.#components.table, request);
+      result = await claimPlain(client, this.#components.table, request);
     } catch (error) {
       if (!isTransient(error)) throw error;
-      this.#components.log.debug({ err: error }, "queued claim failed, sending a full claim");
+      this.#components.log.debug({ err: error }, "plain claim failed, sending a full claim");
     }
-    if (result === null) this.choice.queuedClaimFailed();
+    if (result === null) this.choice.plainClaimFailed();
     return result;
   }
 
@@ -325,17 +340,15 @@ export class Claimer {
 }
 
 /**
- * Whether another claim would hardly find free queue slots. The first claim that fills the queues may start tasks behind
- * which others of their groups can wait.
- *
- * @param request.hasFilled whether an earlier claim of the cycle has filled the queues
+ * With shares, a claim reads no more tasks than it gives sessions to. So it is not known how many more there are, and
+ * each of these groups is expected to have as many as it runs.
  */
-function areQueuesFull(
-  { offered, planned, fillsQueues, starts }: ClaimPlan,
-  { claimed }: ClaimResult,
-  { maxTasks, hasFilled }: { readonly maxTasks: number; readonly hasFilled: boolean },
-): boolean {
-  if (!fillsQueues || claimed.length >= maxTasks) return false;
-  if (claimed.filter(({ startsNow }) => startsNow).length < starts) return false;
-  return offered.length === 0 || hasFilled || !planned.some(({ group }) => canQueue(group));
+function expectMore(groups: ActiveGroups, hashes: ReadonlySet<number>): number {
+  let more = 0;
+  for (const hash of hashes) {
+    const group = groups.get(hash);
+    if (group === null || group.heapIndex < 0 || group.head === null) continue;
+    more += Math.min(group.running, group.head.max - group.running);
+  }
+  return more;
 }

@@ -1,3 +1,5 @@
+import type { ActiveGroup } from "../groups/activeGroup.js";
+import type { Shares } from "../groups/shares.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { QueueableSession, QueueSlot } from "../model/tasks.js";
 import { shortRunMs, slotsPerMeasuredRun } from "../model/tuning.js";
@@ -6,11 +8,13 @@ import { shortRunMs, slotsPerMeasuredRun } from "../model/tuning.js";
 export class QueueCapacity {
   readonly #sessions: QueueableSession[];
   readonly #runTimes: RunTimes;
+  readonly #shares: Shares | null;
   readonly #byGroup = new Map<number, QueueableSession[]>();
 
-  constructor(sessions: readonly QueueableSession[], runTimes: RunTimes) {
+  constructor(sessions: readonly QueueableSession[], runTimes: RunTimes, shares: Shares | null = null) {
     this.#sessions = [...sessions];
     this.#runTimes = runTimes;
+    this.#shares = shares;
     for (const session of sessions) {
       for (const hash of session.groups) {
         const others = this.#byGroup.get(hash);
@@ -57,11 +61,18 @@ export class QueueCapacity {
 
   /**
    * Whether a task of the group is expected to be short enough to queue behind tasks of any group. If no run of the group
-   * has been measured yet, the run times of all groups decide, unless its first runs have started and not ended.
+   * has been measured yet, the run times of its share or of all groups decide, unless its first runs have started and not
+   * ended.
    */
-  isShort({ hash, running }: { readonly hash: number; readonly running: number }): boolean {
-    if (running > 0 && this.#runTimes.count(hash) === 0) return false;
-    return (this.#runTimes.expectedMs(hash) ?? Infinity) <= shortRunMs;
+  isShort({
+    hash,
+    running,
+    share = null,
+  }: Pick<ActiveGroup, "hash" | "running"> & { readonly share?: string | null }): boolean {
+    const isKnown = this.#runTimes.count(hash) > 0;
+    if (running > 0 && !isKnown) return false;
+    const ofShare = isKnown || share === null ? undefined : this.#shares?.expectedMs(share);
+    return (ofShare ?? this.#runTimes.expectedMs(hash) ?? Infinity) <= shortRunMs;
   }
 
   /** Takes a queue slot for a task of this group, whatever groups the tasks ahead of it belong to. */

@@ -126,9 +126,9 @@ export class RejectedClaims {
 
   async #fail(client: Client, id: string, error: DatabaseError): Promise<void> {
     const columnSet = await readColumnSet(client, this.#table);
-    const unreadable = toReport(error).message;
+    const failed = `ERROR:  task is not readable as UTF-8: ${toReport(error).message}`;
     const end = async (unrepeated: string | null): Promise<void> => {
-      await endUnrun(client, this.#table, columnSet, [id], { unreadable, unrepeated });
+      await endUnrun(client, this.#table, columnSet, [id], { failed, unrepeated });
     };
     try {
       await changeOne(() => end(null));

@@ -7,7 +7,13 @@ import { changeRows, RejectedRows } from "../sql/rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { lookUpPredecessors, readToLookUp, restartLookUp, type Judged } from "./lookUp.sql.js";
-import { deleteAwaited, readEndedDependencies, releaseDependents, type EndedDependency } from "./release.sql.js";
+import {
+  deleteAwaited,
+  readEndedDependencies,
+  releaseDependents,
+  removeRead,
+  type EndedDependency,
+} from "./release.sql.js";
 
 const batch = 1000;
 
@@ -47,9 +53,12 @@ export class Dependencies {
   /** Ended predecessors whose dependents have to be released. */
   readonly #ended = new Set<string>();
   #hasDependencies = true;
+  /** Whether rows are kept until the tasks that may read their outputs have ended. */
+  #hasUnread = true;
   #hasTableChanged = true;
   #mayCheckAt = 0;
   #mustCheckAt = 0;
+  #mayRemoveAt = 0;
   #pausedUntil = 0;
   /** When tasks without dependencies are searched for again, on the process's clock. */
   #mustSearchAt = 0;
@@ -67,12 +76,29 @@ export class Dependencies {
     this.#hasTableChanged = true;
   }
 
+  /** Results have been written. */
+  resultsWritten(): void {
+    this.#hasTableChanged ||= this.#hasUnread;
+  }
+
   /** On a new connection it is not known what has happened in the meantime. */
   restart(): void {
     this.#hasDependencies = true;
+    this.#hasUnread = true;
     this.#hasTableChanged = true;
     this.#mayCheckAt = 0;
     this.#mustSearchAt = 0;
+  }
+
+  /** Whether tasks wait for others, or rows are kept for them, as far as is known. */
+  get hasAny(): boolean {
+    return this.#hasDependencies || this.#ended.size > 0;
+  }
+
+  /** The last manager has seen none. */
+  settle(): void {
+    this.#hasDependencies = false;
+    this.#hasUnread = false;
   }
 
   get pauseMs(): number {
@@ -94,7 +120,7 @@ export class Dependencies {
     }
     let changed: number;
     try {
-      changed = (await this.#lookUp(client)) + (await this.#release(client));
+      changed = (await this.#lookUp(client)) + (await this.#removeRead(client)) + (await this.#release(client));
     } finally {
       await this.#unlock(client);
     }
@@ -139,7 +165,9 @@ export class Dependencies {
       client,
       ids,
       async (some) => {
-        judged.push(...(await lookUpPredecessors(client, this.#components.table, columns, some)));
+        const lookedUp = await lookUpPredecessors(client, this.#components.table, columns, some);
+        if (lookedUp.some(({ unread }) => unread)) this.#keepUnread();
+        judged.push(...lookedUp);
       },
       (id, error) => void this.#rejected.add(id, error, "lookup of predecessors rejected by the server, retrying"),
     );
@@ -161,7 +189,8 @@ export class Dependencies {
       except: this.#rejected.delayedIds,
       limit: batch,
     });
-    const restarted = checksAll ? await this.#checked(client, since, found.length) : 0;
+    const changed = checksAll ? await this.#checked(client, since, found.length) : 0;
+    if (found.some(({ state, unread }) => unread || state !== "DONE")) this.#keepUnread();
     const judged: Judged[] = [];
     const columns = found.length === 0 ? null : await readColumnSet(client, this.#components.table);
     if (columns !== null) {
@@ -182,21 +211,38 @@ export class Dependencies {
     const settled = new Set(judged.map(({ id }) => id));
     if (found.some(({ task }) => !settled.has(task))) this.#hasTableChanged = true;
     await this.#settle(client, judged, found.length < batch ? (predecessors ?? idsOf(found)) : []);
-    return judged.length + restarted;
+    return judged.length + changed;
   }
 
   async #checked(client: Client, since: number, found: number): Promise<number> {
     const now = performance.now();
-    this.#mayCheckAt = found === batch ? 0 : now + Math.max(minCheckIntervalMs, (now - since) * checkRestFactor);
+    this.#mayCheckAt = found === batch ? 0 : restAfter(since);
     this.#mustCheckAt = now + maxCheckIntervalMs;
     if (found === batch) this.#hasTableChanged = true;
     if (found > 0) return 0;
-    const { rows } = await client.query<{ some: boolean }>({
+    const { table } = this.#components;
+    const { rows } = await client.query<{ some: boolean; unread: boolean }>({
       name: "has dependencies",
-      text: `SELECT EXISTS (SELECT FROM ${this.#components.table.qualifiedDependencies}) AS some`,
+      text: `SELECT EXISTS (SELECT FROM ${table.qualifiedDependencies}) AS some,
+        EXISTS (SELECT FROM ${table.qualifiedDependencies} WHERE failed IS NOT FALSE) AS unread`,
     });
     this.#hasDependencies = rows[0]?.some === true;
+    this.#hasUnread = rows[0]?.unread === true;
     return this.#hasDependencies && now < this.#mustSearchAt ? 0 : await this.#restartLost(client, now);
+  }
+
+  /** Lets rows be pruned whose outputs have been read. */
+  async #removeRead(client: Client): Promise<number> {
+    const since = performance.now();
+    if (!this.#hasUnread || (since < this.#mayRemoveAt && !this.#mustCheckAll)) return 0;
+    const removed = await removeRead(client, this.#components.table);
+    this.#mayRemoveAt = restAfter(since);
+    return removed;
+  }
+
+  #keepUnread(): void {
+    this.#hasDependencies = true;
+    this.#hasUnread = true;
   }
 
   /** If rows of the dependency table were deleted by hand, the tasks that wait by them are looked up again. */
@@ -217,6 +263,12 @@ export class Dependencies {
     const deletable = [...ended, ...omitted];
     if (deletable.length > 0) await deleteAwaited(client, this.#components.table, deletable);
   }
+}
+
+/** When to look at all dependencies again, after a look that has begun at `since`. */
+function restAfter(since: number): number {
+  const now = performance.now();
+  return now + Math.max(minCheckIntervalMs, (now - since) * checkRestFactor);
 }
 
 const idsOf = (dependencies: readonly EndedDependency[]): string[] => [

@@ -3,8 +3,9 @@ import type { ColumnSet } from "../schema/columnSet.js";
 import { lostDependencies } from "../schema/lostDependencies.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
+import { tellEnds } from "../sql/tellEnds.sql.js";
 import { hasId, isToLookUp } from "../sql/fragments.sql.js";
-import { activeStates, applyVerdict, refusal, verdictSql, type Verdict } from "./verdict.sql.js";
+import { activeStates, applyVerdict, isUnread, refusal, verdictSql, type Verdict } from "./verdict.sql.js";
 
 /** The maximum number of predecessors that one statement looks up, unless a single task has more. */
 const maxPredecessors = 20_000;
@@ -12,6 +13,11 @@ const maxPredecessors = 20_000;
 export interface Judged {
   readonly id: string;
   readonly verdict: Verdict;
+}
+
+interface LookedUp extends Judged {
+  /** Whether rows are kept until their outputs have been read. */
+  readonly unread: boolean;
 }
 
 /** Reads the ids of tasks whose predecessors have to be looked up, the oldest first. */
@@ -51,15 +57,15 @@ UPDATE ${table.qualified} SET wait = cardinality(after) WHERE id = ANY (ARRAY(SE
  * Looks up the predecessors of tasks that have been inserted with `after`. For each predecessor that has not ended, a
  * dependency is stored, and `plain` becomes false in the predecessor's row, so that its end is noticed. The rows of such
  * predecessors are locked meanwhile, so that none can end unnoticed. One that does not exist has ended as DONE, and was
- * deleted. Tasks whose own row or whose predecessor's row is locked are skipped.
+ * deleted. For one that has ended, a dependency is stored if its row would be pruned, or if its failure counts. Tasks whose own row or whose predecessor's row is locked are skipped.
  */
 export async function lookUpPredecessors(
   client: Client,
   table: TaskTable,
   columns: ColumnSet,
   ids: readonly string[],
-): Promise<Judged[]> {
-  const { rows } = await client.query<Judged>({
+): Promise<LookedUp[]> {
+  const { rows } = await client.query<LookedUp>({
     name: `look up predecessors ${columns.name}`,
     text: lookUpStatement(table, columns),
     values: [ids],
@@ -84,9 +90,9 @@ WITH waiting AS MATERIALIZED (
     AND (owner IS NOT NULL OR state::text IN ${activeStates})
   FOR NO KEY UPDATE SKIP LOCKED
 ), seen AS MATERIALIZED (
-  SELECT p.*, (p.predecessor IN (SELECT id FROM active)) IS TRUE AS is_active, t.state, t.is_active AS was_active
+  SELECT p.*, (p.predecessor IN (SELECT id FROM active)) IS TRUE AS is_active, t.state, t.is_active AS was_active, t.unread
   FROM pair AS p LEFT JOIN LATERAL (
-    SELECT t.state::text AS state, t.owner IS NOT NULL OR t.state::text IN ${activeStates} AS is_active
+    SELECT t.state::text AS state, t.owner IS NOT NULL OR t.state::text IN ${activeStates} AS is_active, ${isUnread}
     FROM ${qualified} AS t WHERE ${hasId("p.predecessor")}
   ) AS t ON true
 ), counted AS (
@@ -96,16 +102,18 @@ WITH waiting AS MATERIALIZED (
 ), judged AS MATERIALIZED (
   SELECT c.task, c.upon, c.failed, ${verdictSql({ upon: "c.upon", open: "c.open", failed: "c.failed IS NOT NULL" })} AS verdict
   FROM counted AS c WHERE c.is_unknown IS NOT TRUE
+), dependency AS MATERIALIZED (
+  SELECT predecessor, task, CASE WHEN waits AND (is_active OR fails) THEN fails END AS failed FROM (
+    SELECT s.*, NOT s.is_active AND s.upon = 'fail' AND s.state <> 'DONE' AS fails,
+      (s.task IN (SELECT task FROM judged WHERE verdict = 'wait')) IS TRUE AS waits,
+      (s.task IN (SELECT task FROM judged WHERE verdict = 'start')) IS TRUE AS starts FROM seen AS s
+  ) AS s WHERE waits AND (is_active OR fails) OR (waits OR starts) AND unread
 ), stored AS (
-  INSERT INTO ${qualifiedDependencies} (predecessor, task, failed)
-  SELECT predecessor, task, false FROM seen
-  WHERE is_active AND (task IN (SELECT task FROM judged WHERE verdict = 'wait')) IS TRUE
-  UNION ALL SELECT failed, task, true FROM judged WHERE verdict = 'wait' AND failed IS NOT NULL AND upon = 'fail'
+  INSERT INTO ${qualifiedDependencies} (predecessor, task, failed) SELECT predecessor, task, failed FROM dependency
   ON CONFLICT (predecessor, task) DO UPDATE SET failed = EXCLUDED.failed
 ), outdated AS (
   DELETE FROM ${qualifiedDependencies} AS d WHERE d.task = ANY (ARRAY(SELECT task FROM judged))
-    AND (((d.predecessor, d.task) IN (SELECT predecessor, task FROM seen)) IS NOT TRUE
-      OR (d.task IN (SELECT task FROM judged WHERE verdict <> 'wait')) IS TRUE)
+    AND ((d.predecessor, d.task) IN (SELECT predecessor, task FROM dependency)) IS NOT TRUE
 ), change AS MATERIALIZED (
   SELECT id, bool_or(awaited) AS awaited, max(verdict) AS verdict, max(error) AS error FROM (
     SELECT predecessor AS id, true AS awaited, NULL AS verdict, NULL AS error FROM seen
@@ -119,7 +127,8 @@ WITH waiting AS MATERIALIZED (
 ), ${successorCtes(table, columns, "ended")}, changed AS (
   UPDATE ${qualified} AS t SET plain = NOT c.awaited AND t.plain IS NOT FALSE,
     wait = CASE WHEN c.verdict = 'wait' THEN 0 WHEN c.verdict IS NULL THEN t.wait END,${applyVerdict(table)}
-  FROM change AS c WHERE ${hasId("c.id")}
+  FROM change AS c WHERE ${hasId("c.id")} RETURNING t.id, t.stop, t.tell, t.state::text AS outcome
 )
-SELECT id::text AS id, verdict FROM change WHERE verdict IS NOT NULL`;
+SELECT id::text AS id, verdict, EXISTS (SELECT FROM dependency WHERE failed IS NOT FALSE) AS unread FROM change WHERE verdict IS NOT NULL
+UNION ALL SELECT id::text, NULL, false FROM (${tellEnds("SELECT * FROM changed WHERE outcome = 'GONE'")}) AS n`;
 }

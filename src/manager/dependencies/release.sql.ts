@@ -2,15 +2,17 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
+import { tellEnds } from "../sql/tellEnds.sql.js";
 import { hasId } from "../sql/fragments.sql.js";
 import type { Judged } from "./lookUp.sql.js";
-import { activeStates, applyVerdict, refusal, verdictSql } from "./verdict.sql.js";
+import { activeStates, applyVerdict, isUnread, refusal, verdictSql } from "./verdict.sql.js";
 
 export interface EndedDependency {
   readonly predecessor: string;
   readonly task: string;
   /** The predecessor's state, or `deleted` if its row is gone. */
   readonly state: string;
+  readonly unread: boolean;
 }
 
 /**
@@ -33,9 +35,9 @@ export async function readEndedDependencies(
   const { rows } = await client.query<EndedDependency>({
     name: predecessors === null ? "all ended dependencies" : "ended dependencies",
     text: `
-SELECT d.predecessor::text AS predecessor, d.task::text AS task, coalesce(t.state, 'deleted') AS state
+SELECT d.predecessor::text AS predecessor, d.task::text AS task, coalesce(t.state, 'deleted') AS state, t.unread IS TRUE AS unread
 FROM ${qualifiedDependencies} AS d LEFT JOIN LATERAL (
-  SELECT t.state::text AS state, t.owner FROM ${qualified} AS t WHERE ${hasId("d.predecessor")}
+  SELECT t.state::text AS state, t.owner, ${isUnread} FROM ${qualified} AS t WHERE ${hasId("d.predecessor")}
 ) AS t ON true
 WHERE ${isChosen} AND NOT d.failed AND d.task <> ALL ($2::bigint[])
   AND (t.state IS NULL OR t.state NOT IN ${activeStates} AND t.owner IS NULL)
@@ -46,8 +48,8 @@ LIMIT $1`,
 }
 
 /**
- * Removes dependencies whose predecessors have ended, and changes the tasks that waited for them. Tasks whose row is
- * locked are skipped. If a task no longer waits, for example because it was stopped, only its dependencies are removed,
+ * Removes dependencies whose predecessors have ended, and changes the tasks that waited for them. A dependency stays
+ * until the task has ended if the predecessor's output is unread. Tasks whose row is locked are skipped. If a task no longer waits, for example because it was stopped, only its dependencies are removed,
  * all at once: nothing else would find those with `failed`. If it waits again, they are stored anew.
  *
  * @returns the tasks that were changed or wait on
@@ -65,6 +67,7 @@ export async function releaseDependents(
       dependencies.map(({ predecessor }) => predecessor),
       dependencies.map(({ task }) => task),
       dependencies.map(({ state }) => state),
+      dependencies.map(({ unread }) => unread),
     ],
   });
   return rows;
@@ -74,9 +77,12 @@ function releaseStatement(table: TaskTable, columns: ColumnSet): string {
   const { qualified, qualifiedDependencies } = table;
   const isWaiting = "wait = 0 AND state::text = 'PLAN' AND owner IS NULL";
   const isEnded = "((d.predecessor, d.task) IN (SELECT predecessor, task FROM ended)) IS TRUE";
+  const counts =
+    "e.state <> 'DONE' AND (e.task IN (SELECT id FROM judged WHERE verdict = 'wait' AND upon = 'fail')) IS TRUE";
+  const stays = "e.unread AND (e.task IN (SELECT id FROM judged WHERE verdict IN ('wait', 'start'))) IS TRUE";
   return `
 WITH ended AS MATERIALIZED (
-  SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS e(predecessor, task, state)
+  SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::boolean[]) AS e(predecessor, task, state, unread)
 ), present AS MATERIALIZED (
   SELECT id FROM ${qualified} WHERE id = ANY ($2::bigint[]) AND ${isWaiting}
 ), waiting AS MATERIALIZED (
@@ -95,26 +101,37 @@ WITH ended AS MATERIALIZED (
   ) AS o
   WHERE (c.task IN (SELECT id FROM waiting)) IS TRUE
 ), kept AS (
-  UPDATE ${qualifiedDependencies} AS d SET failed = true
-  FROM ended AS e WHERE d.predecessor = ANY (ARRAY[e.predecessor]) AND d.task = e.task AND e.state <> 'DONE'
-    AND (e.task IN (SELECT id FROM judged WHERE verdict = 'wait' AND upon = 'fail')) IS TRUE
+  UPDATE ${qualifiedDependencies} AS d SET failed = CASE WHEN ${counts} THEN true END
+  FROM ended AS e WHERE d.predecessor = ANY (ARRAY[e.predecessor]) AND d.task = e.task AND (${counts} OR ${stays})
 ), removed AS (
   DELETE FROM ${qualifiedDependencies} AS d USING ended AS e
   WHERE d.predecessor = ANY (ARRAY[e.predecessor]) AND d.task = e.task
     AND ((e.task IN (SELECT id FROM present)) IS NOT TRUE OR (e.task IN (SELECT id FROM judged)) IS TRUE
-      AND NOT (e.state <> 'DONE' AND (e.task IN (SELECT id FROM judged WHERE verdict = 'wait' AND upon = 'fail')) IS TRUE))
+      AND NOT (${counts} OR ${stays}))
 ), settled AS (
   DELETE FROM ${qualifiedDependencies} AS d WHERE NOT (${isEnded}) AND d.task = ANY (ARRAY(
-    SELECT id FROM judged WHERE verdict <> 'wait' UNION ALL SELECT task FROM ended WHERE (task IN (SELECT id FROM present)) IS NOT TRUE))
+    SELECT id FROM judged WHERE verdict IN ('refuse', 'omit') UNION ALL SELECT task FROM ended WHERE (task IN (SELECT id FROM present)) IS NOT TRUE))
 ), change AS MATERIALIZED (
   SELECT id, verdict, CASE verdict WHEN 'refuse' THEN ${refusal("failed", "state")} END AS error FROM judged WHERE verdict <> 'wait'
 ), gone AS MATERIALIZED (
   SELECT id, now() AS stop, 'GONE' AS outcome FROM change WHERE verdict IN ('refuse', 'omit')
 ), ${successorCtes(table, columns, "gone")}, changed AS (
   UPDATE ${qualified} AS t SET wait = NULL,${applyVerdict(table)}
-  FROM change AS c WHERE ${hasId("c.id")}
+  FROM change AS c WHERE ${hasId("c.id")} RETURNING t.id, t.stop, t.tell, t.state::text AS outcome
 )
-SELECT id::text AS id, verdict FROM judged`;
+SELECT id::text AS id, verdict FROM judged
+UNION ALL SELECT id::text, NULL FROM (${tellEnds("SELECT * FROM changed WHERE outcome = 'GONE'")}) AS n`;
+}
+
+/** Removes the dependencies of tasks that have ended. Returns their number. */
+export async function removeRead(client: Client, { qualified, qualifiedDependencies }: TaskTable): Promise<number> {
+  const { rowCount } = await client.query({
+    name: "remove read dependencies",
+    text: `
+DELETE FROM ${qualifiedDependencies} AS d WHERE d.failed IS NOT FALSE AND NOT EXISTS (
+  SELECT FROM ${qualified} AS t WHERE ${hasId("d.task")} AND (t.ready IS NOT NULL OR t.owner IS NOT NULL))`,
+  });
+  return rowCount ?? 0;
 }
 
 /** Deletes rows that have ended, are no longer awaited, and would have been deleted at their end otherwise. */

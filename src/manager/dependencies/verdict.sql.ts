@@ -12,6 +12,9 @@ export type Verdict = "wait" | "start" | "refuse" | "omit";
 /** States of tasks that have not ended. A task with an owner has not ended either, whatever its state was set to. */
 export const activeStates = "('PLAN', 'TAKE', 'WORK')";
 
+/** SQL: whether the row `t`, which has ended, might be pruned before those that wait for it have read its output. */
+export const isUnread = "t.keep > interval '0' AND t.output IS NOT NULL AS unread";
+
 /**
  * @param of.upon SQL of the column `upon`
  * @param of.open SQL condition: a predecessor has not ended
@@ -28,14 +31,17 @@ export const verdictSql = ({
 
 /**
  * SQL of the SET list that applies the verdict `c.verdict` to the waiting row `t`. `due` holds the time for which the
- * user has planned the task. A schedule goes on from that time, even if the task starts later.
+ * user has planned the task. A schedule goes on from that time, even if the task starts later. The time that a chain
+ * has begun to take goes on.
  */
-export const applyVerdict = ({ stateType }: TaskTable): string => {
+export const applyVerdict = ({ stateType, qualified }: TaskTable): string => {
   const gone = "c.verdict IN ('refuse', 'omit')";
   return `
     state = CASE WHEN ${gone} THEN 'GONE' ELSE t.state::text END::${stateType},
     plan = CASE WHEN c.verdict = 'start' THEN greatest(t.due, now()) WHEN ${gone} THEN t.due ELSE t.plan END,
     due = CASE WHEN c.verdict = 'start' AND t.due >= now() OR ${gone} THEN NULL ELSE t.due END,
+    deadline = CASE WHEN c.verdict = 'start' AND t.within IS NOT NULL
+      THEN (SELECT min(coalesce(p.deadline, p.start + p.within)) FROM ${qualified} AS p WHERE p.id = ANY (t.after)) ELSE t.deadline END,
     ready = CASE WHEN c.verdict = 'start' THEN t.due <= now() WHEN ${gone} THEN NULL ELSE t.ready END,
     start = CASE WHEN ${gone} THEN now() ELSE t.start END, stop = CASE WHEN ${gone} THEN now() ELSE t.stop END,
     error = CASE WHEN ${gone} THEN c.error ELSE t.error END`;

@@ -26,6 +26,12 @@ export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: In
 
 export interface ActiveGroup extends HeapItem, Omit<GroupLoad, "sessions"> {
   readonly hash: number;
+  /** Whose sessions may run its tasks (`laneOf`). Undefined if that is not known yet; without users always null. */
+  lane: string | null | undefined;
+  /** Null if tasks are not divided into shares, or if that of the group is not known yet. */
+  share: string | null;
+  /** With shares: how many sessions the claim that is being made gives to the group. */
+  granted: number;
   /** How many sessions have tasks of the group. Orphans (tasks of dead sessions) are counted as well. */
   running: number;
   queuedTasks: number;
@@ -59,9 +65,12 @@ export interface GapWait extends HeapItem {
 /**
  * Whether one more session can run the group's head. A task starts only if at most `max` others of its group are running.
  * The claims check this again in SQL, for each row.
+ *
+ * @param more how many more tasks of the group run by then
  */
-export function canStart({ head, running, minQueuedMax, paused, claiming }: ActiveGroup): boolean {
-  return head !== null && !paused && !claiming && head.max >= running && minQueuedMax >= running;
+export function canStart({ head, running, minQueuedMax, paused, claiming }: ActiveGroup, more = 0): boolean {
+  const others = running + more;
+  return head !== null && !paused && !claiming && head.max >= others && minQueuedMax >= others;
 }
 
 /** Whether more tasks of the group can queue behind its own tasks: each starts when the one before it has ended. */

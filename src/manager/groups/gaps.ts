@@ -88,9 +88,10 @@ export class Gaps {
     }
   }
 
-  forget(): void {
+  /** @param quietMs since when no task of any group has started, in ms */
+  forget(quietMs: number): void {
     this.#starts.clear();
-    this.#othersStartedAt = this.#now();
+    this.#othersStartedAt = this.#now() - quietMs;
   }
 }
 

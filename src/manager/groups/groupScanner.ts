@@ -60,6 +60,9 @@ export class GroupScanner {
   #lastId: bigint | null = null;
   #scanMs = 0;
   #scannedAt = 0;
+  /** When inserted rows were last read, and how long that took. */
+  #readAt = 0;
+  #readMs = 0;
   /** When the next task becomes due, on the process's clock. Null if no planned task is known. */
   #planAt: number | null = 0;
   #planReadAt = 0;
@@ -229,15 +232,23 @@ export class GroupScanner {
     const now = performance.now();
     const isResting = now - this.#scannedAt < Math.max(minScanIntervalMs, this.#scanMs * scanRestFactor);
     const knowsMore = request.isSaturated || (!request.watch && this.#groups.startable.size > 0);
-    if (knowsMore && isResting) return { lateGroups: [], again: false };
+    if (knowsMore && isResting && !(request.watch && this.#canReadInserted)) return { lateGroups: [], again: false };
+    const rests = knowsMore && isResting;
     const [scanned, inserted] = await Promise.all([
-      this.#scanNext(client, request),
+      rests ? [] : this.#scanNext(client, request),
       this.#hasManyGroups ? this.#readInserted(client) : [],
     ]);
-    this.#scannedAt = performance.now();
-    this.#scanMs = this.#scannedAt - now;
+    this.#readAt = performance.now();
+    this.#readMs = this.#readAt - now;
+    if (!rests) [this.#scannedAt, this.#scanMs] = [this.#readAt, this.#readMs];
     const lateGroups = [...scanned, ...inserted].filter(({ late, paused }) => late && !paused).map(({ hash }) => hash);
     return { lateGroups: [...new Set(lateGroups)], again: !request.isSaturated && this.#isUrgent };
+  }
+
+  /** With shares, a task of another share may come before all that are known, and does not wait for the next scan. */
+  get #canReadInserted(): boolean {
+    if (this.#groups.shares === null || !this.#hasManyGroups) return false;
+    return performance.now() - this.#readAt >= Math.max(minScanIntervalMs, this.#readMs * scanRestFactor);
   }
 
   async updateNextPlan(client: Client, isSaturated: boolean): Promise<void> {

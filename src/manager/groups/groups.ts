@@ -9,7 +9,9 @@ import {
 } from "./activeGroup.js";
 import { Gaps, mayStartAnyMoment } from "./gaps.js";
 import { RunningKeys } from "./runningKeys.js";
-import { StartableGroups } from "./startableGroups.js";
+import { Shares, type ShareRule, type SharedTask } from "./shares.js";
+import type { Startable } from "./startableGroups.js";
+import { StartableLanes } from "./startableLanes.js";
 
 /** A group that has tasks in sessions, and in how many. */
 export type GroupInUse = Pick<ActiveGroup, "hash" | "running">;
@@ -26,11 +28,15 @@ const aboveAnyMax = 2_147_483_648;
  */
 export class ActiveGroups {
   readonly #groups = new Map<number, ActiveGroup>();
-  readonly startable = new StartableGroups((a, b) => groupPrecedes(a, b));
+  #lanes = new StartableLanes();
+  #splitsLanes = false;
+  /** Null if tasks are not divided into shares. Only `divide` writes it. */
+  shares: Shares | null = null;
   readonly #withheld = new Set<number>();
   readonly #now: () => number;
   readonly gaps: Gaps;
   #starting = 0;
+  #lastStartAt: number;
   readonly runningKeys = new RunningKeys();
   #orphans = 0;
   #busy = 0;
@@ -41,6 +47,7 @@ export class ActiveGroups {
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
     this.gaps = new Gaps(now);
+    this.#lastStartAt = now();
   }
 
   /** Number of busy sessions plus orphans (tasks of dead sessions). */
@@ -71,6 +78,67 @@ export class ActiveGroups {
     return groups;
   }
 
+  /** From now on, groups belong to lanes. */
+  splitLanes(): void {
+    this.#splitsLanes = true;
+  }
+
+  /**
+   * From now on, groups belong to shares, or with null no longer.
+   *
+   * @param running the tasks that sessions run
+   */
+  divide(rule: ShareRule | null, running: readonly SharedTask[]): void {
+    this.shares = rule === null ? null : new Shares(rule);
+    this.shares?.recount(running);
+    this.#usingReserve = 0;
+    this.#lanes = new StartableLanes(this.shares);
+    for (const group of this.#groups.values()) {
+      const lane = this.#firstLane;
+      Object.assign(group, { lane, share: null, granted: 0, heapIndex: -1, isRankedIdle: true, usesReserve: false });
+      this.#rank(group);
+    }
+  }
+
+  enterLane(lane: string | null): void {
+    this.#lanes.enter(lane);
+  }
+
+  /** Those of the lane that was entered last. Without users, there is only one. */
+  get startable(): Startable {
+    return this.#lanes.entered;
+  }
+
+  get lane(): string | null {
+    return this.#lanes.lane;
+  }
+
+  /** The lanes in which a group can start a task. */
+  get startableLanes(): (string | null)[] {
+    return this.#lanes.startable;
+  }
+
+  hashesIn(lane: string | null): number[] {
+    return [...this.#groups.values()].flatMap((group) => (group.lane === lane ? group.hash : []));
+  }
+
+  get hasUnknown(): boolean {
+    return this.#lanes.hasUnknown;
+  }
+
+  /** The startable groups whose lanes or shares are unknown. `place` must be called for each. */
+  takeUnknown(): ActiveGroup[] {
+    return this.#lanes.takeUnknown();
+  }
+
+  /** @param lane undefined if lane and share are still unknown */
+  place(group: ActiveGroup, lane: string | null | undefined, share: string | null = null): void {
+    this.#lanes.of(group.lane).remove(group);
+    if (group.granted > 0) this.shares?.grant(group.share ?? "", -group.granted);
+    Object.assign(group, { lane, share, granted: 0 });
+    this.#rank(group);
+  }
+
   canStart(hash: number): boolean {
     return (this.#groups.get(hash)?.heapIndex ?? -1) >= 0;
   }
@@ -97,6 +165,7 @@ export class ActiveGroups {
   /** A task of the group has just started, or has been given to a session that starts it at once. */
   noteStart(hash: number): void {
     const now = this.#now();
+    this.#lastStartAt = now;
     const group = this.#groups.get(hash);
     if (group === undefined) {
       this.gaps.remember(hash, now);
@@ -125,14 +194,24 @@ export class ActiveGroups {
     return this.#starting > 0;
   }
 
-  /** Another manager may have started tasks of any group until now. */
-  forgetStarts(): void {
-    const now = this.#now();
-    this.gaps.forget();
+  /**
+   * Another manager may have started tasks of any group.
+   *
+   * @param quietMs since when none has started any, in ms
+   */
+  forgetStarts(quietMs = 0): void {
+    const startedAt = this.#now() - quietMs;
+    this.#lastStartAt = startedAt;
+    this.gaps.forget(quietMs);
     for (const group of this.#groups.values()) {
-      group.startedAt = now;
+      group.startedAt = startedAt;
       this.#rank(group);
     }
+  }
+
+  /** Since when no task of any group has started, in ms. */
+  get quietMs(): number {
+    return this.#now() - this.#lastStartAt;
   }
 
   endGaps(): void {
@@ -143,12 +222,22 @@ export class ActiveGroups {
     return this.#usingReserve;
   }
 
-  /** The task that runs in the group got a reserved session. */
+  /**
+   * The task that runs in the group got a reserved session. With shares, this is not counted: those that run something get
+   * no session until as many as the reserve are free again.
+   */
   useReserve(hash: number): void {
     const group = this.#groups.get(hash);
-    if (group === undefined || group.running === 0 || group.usesReserve) return;
+    if (this.shares !== null || group === undefined || group.running === 0 || group.usesReserve) return;
     group.usesReserve = true;
     this.#usingReserve += 1;
+  }
+
+  /** Whether the reserve is for others than this group, because its share or, without shares, the group runs something. */
+  runsAnything(hash: number, running: number): boolean {
+    const share = this.#groups.get(hash)?.share ?? null;
+    if (this.shares === null || share === null) return running > 0;
+    return this.shares.of(share).running > 0;
   }
 
   get(hash: number): ActiveGroup | null {
@@ -220,7 +309,9 @@ export class ActiveGroups {
     group.head = head;
     group.paused = paused;
     group.round = this.#round;
-    this.#rank(group);
+    // Groups of several lanes may have the same hash.
+    if (head === null && this.#splitsLanes) this.place(group, undefined);
+    else this.#rank(group);
   }
 
   beginRound(): void {
@@ -238,11 +329,33 @@ export class ActiveGroups {
 
   /** Takes the best group out of the ranking until `putBack` is called. Null if no group can start a task. */
   takeBest(): ActiveGroup | null {
-    return markClaiming(this.startable.take());
+    return this.#claim(this.startable.take());
   }
 
   takeBestIdle(): ActiveGroup | null {
-    return markClaiming(this.startable.takeIdle());
+    return this.#claim(this.startable.takeIdle());
+  }
+
+  /** With shares: takes the groups that get the next `count` sessions. One group can get several of them. */
+  takeForSessions(count: number): ActiveGroup[] {
+    const taken = new Set<ActiveGroup>();
+    for (let each = 0; each < count; each += 1) {
+      const group = this.#claim(this.startable.take());
+      if (group === null) break;
+      taken.add(group);
+      group.claiming = false;
+      if (canStart(group, group.granted) && !group.head?.gapMs) this.startable.put(group);
+    }
+    for (const group of taken) {
+      group.claiming = true;
+      this.startable.remove(group);
+    }
+    return [...taken];
+  }
+
+  /** Whether the next session is for group `a` rather than for `b`. `fewer` is as for `groupPrecedes`. */
+  precedes(a: ActiveGroup, b: ActiveGroup, fewer = 0): boolean {
+    return this.shares?.precedes(a, b, fewer) ?? groupPrecedes(a, b, fewer);
   }
 
   /** Takes this group, whether or not it can start a task. Null if it is already taken or is withheld. */
@@ -250,13 +363,25 @@ export class ActiveGroups {
     const group = this.#getOrCreate(hash);
     if (group.claiming || this.#withheld.has(hash)) return null;
     group.claiming = true;
-    this.startable.remove(group);
+    this.#lanes.of(group.lane).remove(group);
     return group;
   }
 
   putBack(group: ActiveGroup): void {
+    const { share, granted } = group;
     group.claiming = false;
+    group.granted = 0;
     this.#rank(group);
+    if (granted > 0) this.shares?.grant(share ?? "", -granted);
+  }
+
+  #claim(group: ActiveGroup | null): ActiveGroup | null {
+    if (group === null) return null;
+    group.claiming = true;
+    if (this.shares === null) return group;
+    group.granted += 1;
+    this.shares.grant(group.share ?? "", 1);
+    return group;
   }
 
   /** Sets all counts from the sessions' queues and the orphans, and forgets all heads. */
@@ -266,8 +391,11 @@ export class ActiveGroups {
     readonly orphans: readonly number[];
     /** The keys of all tasks in the sessions' queues and of the orphans. */
     readonly keys: readonly string[];
+    /** The tasks that sessions run. */
+    readonly current: readonly SharedTask[];
   }): void {
     this.runningKeys.recount(load.keys);
+    this.shares?.recount(load.current);
     this.#busy = load.busy;
     this.#orphans = load.orphans.length;
     const { sessions: running, ...none } = noLoad;
@@ -282,11 +410,18 @@ export class ActiveGroups {
     for (const group of this.#groups.values()) this.#rank(group);
   }
 
+  get #firstLane(): undefined | null {
+    return this.#splitsLanes || this.shares !== null ? undefined : null;
+  }
+
   #getOrCreate(hash: number): ActiveGroup {
     let group = this.#groups.get(hash);
     if (group === undefined) {
       group = {
         hash,
+        lane: this.#firstLane,
+        share: null,
+        granted: 0,
         heapIndex: -1,
         running: 0,
         queuedTasks: 0,
@@ -310,16 +445,12 @@ export class ActiveGroups {
   #rank(group: ActiveGroup): void {
     const couldStart = canStart(group) && !this.#withheld.has(group.hash);
     const isWaiting = this.gaps.wait(group, couldStart);
-    if (couldStart && !isWaiting) this.startable.put(group);
-    else this.startable.remove(group);
+    const startable = this.#lanes.of(group.lane);
+    if (couldStart && !isWaiting) startable.put(group);
+    else startable.remove(group);
     const idle = group.running === 0 && group.queuedTasks === 0 && group.head === null && group.starting === 0;
     if (!idle || group.claiming) return;
     this.#groups.delete(group.hash);
     this.gaps.remember(group.hash, group.startedAt);
   }
-}
-
-function markClaiming(group: ActiveGroup | null): ActiveGroup | null {
-  if (group !== null) group.claiming = true;
-  return group;
 }

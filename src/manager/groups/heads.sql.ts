@@ -12,6 +12,7 @@ import {
   maxOthers,
 } from "../schema/startRule.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import { keyIn, ownKey } from "../schema/ownKey.sql.js";
 import { isReady, type HeadRow } from "../sql/fragments.sql.js";
 import type { Head } from "./activeGroup.js";
 
@@ -128,6 +129,12 @@ export async function lastId(client: Client, table: TaskTable): Promise<bigint> 
   return BigInt(rows[0]?.id ?? 0);
 }
 
+/** SQL condition: the row `w` has the key that `keyOf` yields. */
+const isKey = ({ usersOwner }: TaskTable, key: string): string =>
+  usersOwner === null
+    ? `w.key = ANY (ARRAY[${key}])`
+    : `${ownKey("w.")} = ${key} AND w.key = ANY (ARRAY[${keyIn(key)}])`;
+
 /**
  * Reads the due tasks with these keys. There is at most one of each key. `LIMIT 1` keeps the planner from reading the
  * whole index for a join.
@@ -139,7 +146,7 @@ export async function dueWithKeys(client: Client, table: TaskTable, keys: readon
     text: `
 SELECT t.id::text AS id, t.hash, ${maxOthers} AS max FROM unnest($1::text[]) AS k(key) CROSS JOIN LATERAL (
   SELECT id, hash, max FROM ${table.qualified} AS w
-  WHERE w.key = ANY (ARRAY[k.key]) AND w.key IS NOT NULL AND w.ready IS NOT NULL AND ${isReady} AND w.plan <= now() LIMIT 1
+  WHERE ${isKey(table, "k.key")} AND w.key IS NOT NULL AND w.ready IS NOT NULL AND ${isReady} AND w.plan <= now() LIMIT 1
 ) AS t`,
     values: [keys],
   });

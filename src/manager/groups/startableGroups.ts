@@ -1,11 +1,27 @@
 import { IndexedHeap } from "../../shared/indexedHeap.js";
 import type { ActiveGroup } from "./activeGroup.js";
 
+/** The groups that can start a task, in their order. */
+export interface Startable {
+  readonly size: number;
+  readonly best: ActiveGroup | null;
+  /** How many groups or, with shares, how many shares can get a reserved session before their turn. */
+  readonly idle: number;
+  /** Whether sessions have to be reserved for others. */
+  readonly needReserve: boolean;
+  /** Whether a group that runs something comes before all that run nothing. */
+  readonly passIdleOver: boolean;
+  put(group: ActiveGroup): void;
+  remove(group: ActiveGroup): void;
+  take(): ActiveGroup | null;
+  takeIdle(): ActiveGroup | null;
+}
+
 /**
  * The groups that can start a task, in order of priority. Those that run nothing (idle) have a heap of their own,
  * because they can get a reserved session before their turn.
  */
-export class StartableGroups {
+export class StartableGroups implements Startable {
   readonly #idle: IndexedHeap<ActiveGroup>;
   readonly #working: IndexedHeap<ActiveGroup>;
   readonly #precedes: (a: ActiveGroup, b: ActiveGroup) => boolean;
@@ -36,7 +52,6 @@ export class StartableGroups {
     return this.#working.size > 0 || (this.#idle.best?.head?.max ?? 0) > 0;
   }
 
-  /** Whether a group that runs something comes before all that run nothing. */
   get passIdleOver(): boolean {
     return this.#idle.size > 0 && this.#bestHeap === this.#working;
   }

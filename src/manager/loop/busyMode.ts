@@ -48,7 +48,9 @@ export class BusyMode {
   #quietMs: number;
   #busyEndedAt = -Infinity;
 
-  constructor(client: Client, tableOid: number, limits = defaultLimits) {
+  /** @param isWoken whether the table was asleep: then all writers have notified since the last manager has checked it */
+  constructor(client: Client, tableOid: number, limits = defaultLimits, isWoken = false) {
+    if (isWoken) this.#state = "notified";
     this.#client = client;
     this.#tableOid = tableOid;
     this.#limits = limits;

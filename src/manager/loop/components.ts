@@ -1,8 +1,10 @@
+import { isDeepStrictEqual } from "node:util";
 import type { Entry, TableLocation } from "../../shared/config/types.js";
 import { Condition } from "../../shared/condition.js";
 import { PgTaskError, type ErrorReport } from "../../shared/errors.js";
 import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
-import type { FromManager, ManagerParameters } from "../../shared/ipc/managerMessages.js";
+import type { Administrator, FromManager, ManagerParameters } from "../../shared/ipc/managerMessages.js";
+import type { ManagerMemory } from "../../shared/ipc/sleepingTable.js";
 import type { Log } from "../../shared/log.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
@@ -10,6 +12,7 @@ import { isUndefinedObject } from "../../shared/postgres/sqlStates.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { WakeSignal } from "../../shared/wakeSignal.js";
 import { Claimer } from "../claim/claimer.js";
+import { RoleLanes } from "../claim/roleLanes.js";
 import { Dependencies } from "../dependencies/dependencies.js";
 import { DeferredPauses } from "../groups/deferredPauses.js";
 import { ActiveGroups } from "../groups/groups.js";
@@ -20,12 +23,15 @@ import { OrphanRescuer } from "../recovery/orphanRescuer.js";
 import { LargeResultWriter } from "../results/largeResultWriter.js";
 import { PendingResults } from "../results/pendingResults.js";
 import { RunningRows } from "../results/runningRows.js";
+import { logSuspensions } from "../results/logSuspensions.js";
 import { ruleQueryResult } from "../results/ruleQueryResult.js";
 import { taskTable, type TaskTable } from "../schema/taskTable.js";
 import { BackendCancellations } from "../sessions/backendCancellations.js";
+import { ExecutorPools } from "../sessions/executorPools.js";
 import { ExecutorThreads } from "../sessions/executorThreads.js";
 import { PoolScaler } from "../sessions/poolScaler.js";
 import { RemoteConnectionCapacity } from "../sessions/remoteConnectionCapacity.js";
+import { RoleLogins } from "../sessions/roleLogins.js";
 import { RunTimes } from "../sessions/runTimes.js";
 import { SessionAccess } from "../sessions/sessionAccess.js";
 import { SessionPool } from "../sessions/sessionPool.js";
@@ -56,6 +62,10 @@ export interface ManagerOptions {
   readonly threadLog: Log;
   /** Null if no OpenTelemetry SDK is loaded. */
   readonly createTracing?: CreateTracing | null;
+  /** Called when the manager has nothing to do for long and its table is watched: it has to be stopped. */
+  readonly fellAsleep?: (memory: ManagerMemory) => void;
+  /** Those of the managers that run in this thread. */
+  readonly pools?: ExecutorPools;
 }
 
 class ManagerState {
@@ -64,6 +74,8 @@ class ManagerState {
   readonly log: Log;
   readonly threadLog: Log;
   readonly events: ManagerEvents;
+  readonly fellAsleep: (memory: ManagerMemory) => void;
+  readonly pools: ExecutorPools;
   readonly tracing: Tracing | null;
   readonly wakeSignal = new WakeSignal();
   /** Checks its predicates again whenever sessions or results change. */
@@ -73,7 +85,11 @@ class ManagerState {
   /** The current entry (the task table's configuration). Its target never changes. */
   entry: Entry;
   managers: number;
+  /** With users: who makes the logins of roles. */
+  administrator: Administrator | null;
   readonly afterFrozen: boolean;
+  readonly sleepsAtOnce: boolean;
+  readonly staysBriefly: boolean;
   /** The server's settings. Null before they have been read for the first time. */
   settings: ManagerSettings | null = null;
   /** The server of the current connection or, if there is none, of the last one. Null if there was none yet. */
@@ -84,18 +100,30 @@ class ManagerState {
   isDraining = false;
 
   constructor(
-    { entry, managers, afterFrozen = false }: Omit<ManagerParameters, "takesOver">,
-    { send, log, threadLog, createTracing }: ManagerOptions,
+    {
+      entry,
+      managers,
+      administrator = null,
+      afterFrozen = false,
+      sleepsAtOnce = false,
+      staysBriefly = false,
+    }: Omit<ManagerParameters, "takesOver">,
+    { send, log, threadLog, createTracing, fellAsleep = () => {}, pools = new ExecutorPools() }: ManagerOptions,
     events: ManagerEvents,
   ) {
     this.table = taskTable(entry.schema, entry.table);
     this.entry = entry;
     this.managers = managers;
+    this.administrator = administrator;
     this.afterFrozen = afterFrozen;
+    this.sleepsAtOnce = sleepsAtOnce;
+    this.staysBriefly = staysBriefly;
     this.send = send;
     this.log = log;
     this.threadLog = threadLog;
     this.events = events;
+    this.fellAsleep = fellAsleep;
+    this.pools = pools;
     this.tracing = createTracing?.(this.table, () => this.target, log) ?? null;
   }
 
@@ -145,7 +173,12 @@ export class ManagerComponents extends ManagerState {
   readonly groupScanner = new GroupScanner(this);
   readonly statistics = new Statistics({
     send: this.send,
-    load: () => ({ running: this.sessions.busy, sessions: this.sessions.size }),
+    load: () => ({
+      running: this.sessions.busy,
+      overruns: this.sessions.overruns.count,
+      sessions: this.sessions.size,
+      shares: this.groups.shares?.runningByName ?? {},
+    }),
   });
   readonly dependencies = new Dependencies(this);
   readonly executors: ExecutorThreads = new ExecutorThreads({
@@ -169,6 +202,7 @@ export class ManagerComponents extends ManagerState {
         this.sessions.threadEnded(thread, reason);
       },
     },
+    pools: this.pools,
     log: this.log,
     threadLog: this.threadLog,
   });
@@ -177,6 +211,7 @@ export class ManagerComponents extends ManagerState {
     groups: this.groups,
     runTimes: this.runTimes,
     maxThreads: () => this.entry.parameters["pg_conf.threads"],
+    slowMs: () => this.settings?.slowMs ?? 0,
     mayUseMore: (groupRuns) => this.poolScaler.canUseMore && this.reserve.allows(groupRuns),
     events: {
       changed: (urgent) => this.events.sessionChanged(urgent),
@@ -195,13 +230,15 @@ export class ManagerComponents extends ManagerState {
         this.orphans.add({ ...task, owner }, isCurrent, reason);
       },
       silent: (owner, ms) => this.sessionWatchdog.addSilence(owner, ms),
-      opened: () => {
-        this.poolScaler.sessionOpened();
+      opened: (lane) => {
+        if (this.lanes.isUsed) this.lanes.opened(lane);
+        else this.poolScaler.sessionOpened();
         this.sessionAccess.accepted();
       },
-      openFailed: (reason) => {
-        this.poolScaler.sessionFailed(reason);
-        this.sessionAccess.refused(reason);
+      openFailed: (reason, lane) => {
+        if (this.lanes.isUsed) this.lanes.openFailed(lane, reason);
+        else this.poolScaler.sessionFailed(reason);
+        if (lane === null) this.sessionAccess.refused(reason);
         if (reason.code === "CONNECTION_MOVED") this.events.serverMoved(reason);
         if (isUndefinedObject(reason.sqlState)) this.events.objectMissing();
       },
@@ -217,9 +254,21 @@ export class ManagerComponents extends ManagerState {
   readonly claimer = new Claimer(this);
   readonly poolScaler: PoolScaler = new PoolScaler(this);
   readonly reserve: SessionReserve = new SessionReserve(this);
+  readonly roleLogins: RoleLogins = new RoleLogins({
+    table: this.table,
+    administrator: () => this.administrator,
+    changed: () => this.executors.reconfigure(),
+    log: this.log,
+  });
+  readonly lanes: RoleLanes = new RoleLanes(this);
   readonly largeResultWriter: LargeResultWriter = new LargeResultWriter({
     pendingResults: this.pendingResults,
-    connect: (signal) => connectManager({ ...this.entry, target: this.target }, signal, applicationNames.managerOutput),
+    connect: async (signal) => {
+      const entry = { ...this.entry, target: this.target };
+      const client = await connectManager(entry, signal, applicationNames.managerOutput);
+      logSuspensions(client, this.log);
+      return client;
+    },
     watch: (client, quietMs) => new ConnectionWatchdog(client, { name: applicationNames.managerWatch, quietMs }),
     onWritten: () => {
       this.largeResultWriter.acknowledge();
@@ -236,6 +285,13 @@ export class ManagerComponents extends ManagerState {
 
   readonly onRetries = (sqlstates: readonly string[]): void => this.statistics.retried(sqlstates);
 
+  divideShares(): void {
+    const { "pg_task.share": setting, "pg_task.weights": weights } = this.entry.parameters;
+    const rule = setting === "" ? null : { setting, weights };
+    if (isDeepStrictEqual(rule, this.groups.shares?.rule ?? null)) return;
+    this.groups.divide(rule, this.sessions.load.current);
+  }
+
   #executorParameters(): ExecutorParameters {
     const { table, entry, settings } = this;
     return {
@@ -246,9 +302,11 @@ export class ManagerComponents extends ManagerState {
       finishFunction: table.qualifiedFinish,
       resetFunction: table.qualifiedReset,
       ledgers: [table.qualifiedLedger1, table.qualifiedLedger2],
+      homeTable: table.qualifiedHome,
       outputLimit: settings?.outputLimit ?? entry.parameters["pg_task.output"],
       isSuperuser: this.isSuperuser,
       lostRunTimeoutMs: settings?.resetMs ?? 0,
+      ...(this.lanes.isUsed ? { logins: this.roleLogins.all } : undefined),
     };
   }
 }

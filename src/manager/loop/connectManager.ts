@@ -29,11 +29,13 @@ const managerSettings: StartupSettings = {
   ...lostClientSettings,
 };
 
+/** As far as the file tells. */
+const sleepMsOf = ({ fixed, parameters }: Entry): number => fixed.sleep ?? parameters["pg_task.sleep"];
+
 /** @param name application name; omitted for the manager's own connection */
 export async function connectManager(entry: Entry, signal?: AbortSignal, name?: string): Promise<Client> {
-  const sleepMs = entry.fixed.sleep ?? entry.parameters["pg_task.sleep"];
   const client = await connectClient(entry.target, {
-    applicationName: name ?? managerName(entry, sleepMs),
+    applicationName: name ?? managerName(entry, sleepMsOf(entry)),
     settings: managerSettings,
     pipeline: true,
     writable: true,
@@ -42,7 +44,7 @@ export async function connectManager(entry: Entry, signal?: AbortSignal, name?: 
   // These settings are not sent at startup, because a server that lacks one of them would refuse the connection.
   await client.query(
     `SELECT set_config(v.name, v.value, false)
-     FROM json_each_text($1) AS v(name, value) JOIN pg_settings AS s ON s.name = v.name`,
+     FROM json_each_text($1) AS v(name, value) WHERE current_setting(v.name, true) IS NOT NULL`,
     [JSON.stringify(connectionCheckSettings)],
   );
   return client;
@@ -51,6 +53,11 @@ export async function connectManager(entry: Entry, signal?: AbortSignal, name?: 
 /** The application name contains the value of `sleep`. */
 export async function setApplicationName(client: Client, entry: Entry, sleepMs: number): Promise<void> {
   await client.query("SELECT set_config('application_name', $1, false)", [managerName(entry, sleepMs)]);
+}
+
+/** A new connection has the name according to the file. */
+export async function correctApplicationName(client: Client, entry: Entry, sleepMs: number): Promise<void> {
+  if (sleepMs !== sleepMsOf(entry)) await setApplicationName(client, entry, sleepMs);
 }
 
 export async function readIdentity(client: Client): Promise<{ isSuperuser: boolean; serverStart: string | null }> {

@@ -1,25 +1,27 @@
 import { logInvalidSettings } from "../../shared/config/serverSettings.js";
 import type { Entry } from "../../shared/config/types.js";
 import { fromReport, isConnectionLoss, type ErrorReport } from "../../shared/errors.js";
+import type { ManagerMemory, SettledTable } from "../../shared/ipc/sleepingTable.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { connectionLost, disconnect, serverOf, type Client } from "../../shared/postgres/client.js";
 import type { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
 import { isRollCall } from "../../shared/postgres/rollCall.js";
 import { changedSettings, readSettings, type ManagerSettings } from "../model/settings.js";
 import { discardUnconfirmed } from "../recovery/discardUnconfirmed.js";
-import { OtherManagers } from "../recovery/otherManagers.js";
-import { ensureTable, explainError } from "../schema/ensureTable.js";
+import { OtherManagers, rollCallChannel } from "../recovery/otherManagers.js";
+import { ensureTable, explainError, tableOid } from "../schema/ensureTable.js";
 import { logWriters } from "../schema/grants.js";
 import { homeChanged } from "../schema/home.js";
 import { listenToTable } from "../schema/listen.js";
 import { locateTable } from "../schema/locateTable.js";
 import { placeOf } from "../schema/movedTable.js";
+import { logSuspensions } from "../results/logSuspensions.js";
 import { logUnknownZones } from "../schema/unknownZones.js";
 import { StallMonitor } from "../stalls/stallMonitor.js";
 import { PartitionWatcher } from "../upkeep/partitionWatcher.js";
 import { BusyMode } from "./busyMode.js";
 import type { ManagerComponents } from "./components.js";
-import { connectManager, readIdentity, setApplicationName } from "./connectManager.js";
+import { connectManager, correctApplicationName, readIdentity, setApplicationName } from "./connectManager.js";
 import { HomeGuard } from "./homeGuard.js";
 import { probeConnection } from "./idleProbes.js";
 import { ManagerLoop } from "./managerLoop.js";
@@ -46,6 +48,7 @@ export class ManagerConnection {
   #serving: { readonly client: Client; readonly loop: ManagerLoop; readonly homeGuard: HomeGuard } | null = null;
   #watchdog: ConnectionWatchdog | null = null;
   #leaveReason: ErrorReport | null = null;
+  #memory: ManagerMemory | null;
 
   constructor(
     components: ManagerComponents,
@@ -53,12 +56,14 @@ export class ManagerConnection {
       readonly workCycle: WorkCycle;
       readonly cycled: () => void;
       readonly isFinished: () => boolean;
+      readonly memory: ManagerMemory | null;
     },
   ) {
     this.#components = components;
     this.#workCycle = options.workCycle;
     this.#cycled = options.cycled;
     this.#isFinished = options.isFinished;
+    this.#memory = options.memory;
     this.#stallMonitor = new StallMonitor(components);
     this.#settingsReloader = new SettingsReloader(components, this);
   }
@@ -83,6 +88,10 @@ export class ManagerConnection {
     this.#watchdog?.probeNow();
   }
 
+  acceptSleep(): void {
+    this.#serving?.loop.acceptSleep();
+  }
+
   reload(): void {
     this.#settingsReloader.restart();
   }
@@ -92,14 +101,21 @@ export class ManagerConnection {
     if (this.isServing) this.#settingsReloader.restore();
   }
 
+  /** While it was being reloaded, the manager could not fall asleep. */
+  reloaded(): void {
+    this.#serving?.loop.wake();
+  }
+
   doubtHome(): void {
     this.#serving?.homeGuard.doubt();
   }
 
   applySettings(settings: ManagerSettings): void {
-    const { executors, log, settings: before } = this.#components;
+    const { executors, log, sessions, settings: before } = this.#components;
     this.#components.settings = settings;
     executors.reconfigure();
+    sessions.overruns.check();
+    this.#components.divideShares();
     if (this.#serving === null || before === null) return;
     const { client, loop } = this.#serving;
     loop.wake();
@@ -117,8 +133,18 @@ export class ManagerConnection {
    * @throws errors of the server and the network; the connection is closed in that case
    */
   async serve(): Promise<void> {
+    try {
+      await this.#serveOnce();
+    } finally {
+      // Managers on later connections may follow those of other processes.
+      this.#memory = null;
+    }
+  }
+
+  async #serveOnce(): Promise<void> {
     const { changes, ending, entry, log, sessionAccess, sessionWatchdog, table, wakeSignal } = this.#components;
     const client = await connectManager(entry, ending.signal);
+    logSuspensions(client, log);
     sessionAccess.accepted();
     const ended = new AbortController();
     try {
@@ -171,33 +197,23 @@ export class ManagerConnection {
     watchdog: ConnectionWatchdog,
     ended: AbortSignal,
   ): Promise<{ readonly loop: ManagerLoop; readonly homeGuard: HomeGuard }> {
-    const { cancellations, groups, log, pendingResults, sessions, table } = this.#components;
+    const { cancellations, groups, pendingResults, sessions, table, zoneChanges } = this.#components;
     await this.#readSettings(client, entry);
-    // A draining manager only writes results. It creates nothing and needs no lock, and another manager may already
-    // serve the table.
-    const previousOid = table.servedOid;
-    const knownOid = this.#components.isDraining ? previousOid : null;
-    const oid = (table.servedOid = knownOid ?? (await ensureTable(client, table, entry, log)));
-    if (previousOid !== null && previousOid !== oid) {
-      const before = (await placeOf(client, previousOid)) ?? "dropped";
-      log.warn(
-        { table: table.logName, before },
-        "another table has this name now, without the tasks of the one before",
-      );
-    }
-    if (knownOid === null) await logUnknownZones(client, table, entry.parameters["pg_task.zone"], log);
-    if (previousOid !== oid) await logWriters(client, table, log);
+    const { oid, isSettled } = await this.#findTable(client, entry);
     const otherManagers = await OtherManagers.attach(client, oid, this.#components, () => this.isServing);
     ended.addEventListener("abort", () => otherManagers.detach(), { once: true });
-    const isLocked = await lockTable(client, this.#components, oid, otherManagers);
-    groups.forgetStarts();
+    const { isLocked, hasWaited } = await lockTable(client, this.#components, oid, otherManagers);
+    const memory = hasWaited ? null : this.#memory;
+    groups.forgetStarts(memory?.quietMs);
+    if (memory !== null) zoneChanges.defer(memory.zoneCheckMs);
     sessions.recalls.attach(isLocked);
     await discardUnconfirmed(client, table, sessions, pendingResults);
     const homeGuard = new HomeGuard(client, this.#components);
+    const channels = await listenToTable(client, table);
     const partitions = this.#watchPartitions();
     const loop = new ManagerLoop(client, this.#components, {
       workCycle: this.#workCycle,
-      busyMode: new BusyMode(client, oid),
+      busyMode: new BusyMode(client, oid, undefined, memory !== null),
       homeGuard,
       otherManagers,
       watchdog,
@@ -210,27 +226,69 @@ export class ManagerConnection {
         partitions.check(client);
         homeGuard.check();
       },
+      watched: { oid, channels, rollCall: rollCallChannel(oid) },
+      isWoken: memory !== null,
+      isSettled: memory !== null && isSettled,
+      isReloading: () => this.#settingsReloader.isRunning,
     });
     client.on("notification", ({ payload }) => {
       if (payload === homeChanged) homeGuard.doubt();
       else if (!isRollCall(payload)) loop.receiveNotification();
     });
-    await listenToTable(client, table);
     this.#serving = { client, loop, homeGuard };
-    // The manager was reconfigured while this connection was being prepared.
-    if (this.#components.entry !== entry) this.reload();
+    // The manager was reconfigured while this connection was being prepared, or another one has served the table.
+    if (this.#components.entry !== entry || (hasWaited && isSettled)) this.reload();
     cancellations.attach(client, (done) => sessions.confirmCancel(done));
     return { loop, homeGuard };
   }
 
+  /**
+   * Creates or changes the table, unless it is as a manager that fell asleep has left it. A draining manager only writes
+   * results. It creates nothing and needs no lock, and another manager may already serve the table.
+   */
+  async #findTable(client: Client, entry: Entry): Promise<{ readonly oid: number; readonly isSettled: boolean }> {
+    const { isDraining, lanes, log, table } = this.#components;
+    const settled = await this.#findSettled(client);
+    const previousOid = table.servedOid ?? settled?.oid ?? null;
+    const isKnown = isDraining || settled !== null;
+    const oid = (table.servedOid = (isKnown ? previousOid : null) ?? (await ensureTable(client, table, entry, log)));
+    lanes.begin();
+    if (previousOid !== null && previousOid !== oid) {
+      const before = (await placeOf(client, previousOid)) ?? "dropped";
+      log.warn(
+        { table: table.logName, before },
+        "another table has this name now, without the tasks of the one before",
+      );
+    }
+    const isNew = settled?.wasServed === false;
+    if (!isKnown || isNew) await logUnknownZones(client, table, entry.parameters["pg_task.zone"], log);
+    if (previousOid !== oid || isNew) await logWriters(client, table, log);
+    return { oid, isSettled: settled !== null };
+  }
+
+  /** What the manager that fell asleep has left, if the table and the server are still the same. */
+  async #findSettled(client: Client): Promise<SettledTable | null> {
+    const { server, table } = this.#components;
+    const settled = this.#memory?.settled ?? null;
+    if (settled === null) return null;
+    if (settled.serverStart !== server?.start || (await tableOid(client, table)) !== settled.oid) {
+      this.#memory = null;
+      return null;
+    }
+    if (settled.stateType !== null) table.stateType = settled.stateType;
+    return settled;
+  }
+
   async #readSettings(client: Client, entry: Entry): Promise<void> {
-    const { isSuperuser, serverStart } = await readIdentity(client);
+    const [{ isSuperuser, serverStart }, settings] = await Promise.all([
+      readIdentity(client),
+      readSettings(client, entry, this.#components.log),
+    ]);
     this.#components.isSuperuser = isSuperuser;
     this.#components.server = { target: serverOf(client), start: serverStart };
-    const settings = await readSettings(client, entry, this.#components.log);
     this.applySettings(settings);
     this.#components.statistics.connected();
-    await setApplicationName(client, entry, settings.sleepMs);
+    await correctApplicationName(client, entry, settings.sleepMs);
   }
 
   #watchPartitions(): PartitionWatcher {

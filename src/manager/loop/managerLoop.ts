@@ -1,11 +1,13 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
 import type { OtherManagers } from "../recovery/otherManagers.js";
-import type { OwnedRow } from "../recovery/rescue.sql.js";
-import { checkRunsMs, copyCheckMs, maxSleepMs } from "../model/tuning.js";
+import type { SleepingTable } from "../../shared/ipc/sleepingTable.js";
+import { checkRunsMs, copyCheckMs } from "../model/tuning.js";
 import type { BusyMode } from "./busyMode.js";
 import type { ManagerComponents } from "./components.js";
+import { DeepSleep } from "./deepSleep.js";
 import type { HomeGuard } from "./homeGuard.js";
+import { OrphanScan } from "./orphanScan.js";
 import { falseIfTransient, Upkeep } from "./upkeep.js";
 import type { CycleOutcome, CycleRequest, WorkCycle } from "./workCycle.js";
 
@@ -18,11 +20,19 @@ export interface ManagerLoopOptions {
   /** Releases the table lock, so that another manager can serve the table. */
   readonly unlock: () => Promise<void>;
   readonly cycled: () => void;
+  /** What the supervisor has to listen to while the table has no manager. */
+  readonly watched: Pick<SleepingTable, "oid" | "channels" | "rollCall">;
+  /** Whether the table was asleep: then nobody can have left tasks running. */
+  readonly isWoken: boolean;
+  /** Whether the manager that fell asleep has left nothing to do. */
+  readonly isSettled: boolean;
+  /** Whether changed parameters are being applied. */
+  readonly isReloading: () => boolean;
 }
 
 /**
  * The manager at work, while it holds the table's lock. It runs one cycle after another, each when there is something to
- * do. In deep sleep, which begins after `idle` checks that have found nothing, it keeps no executor threads.
+ * do, until the manager ends or falls into deep sleep.
  *
  * A draining manager hands the table over to the next manager as soon as it claims no more tasks. From then on it only
  * writes the results of its sessions, whose tasks count as running for the next manager. Results of closed sessions are
@@ -41,6 +51,8 @@ export class ManagerLoop {
   readonly #components: ManagerComponents;
   readonly #options: ManagerLoopOptions;
   readonly #upkeep: Upkeep;
+  readonly #deepSleep: DeepSleep;
+  readonly #orphanScan: OrphanScan;
   /** Whether the supervisor knows that the table is served. */
   #hasBegun = false;
   /** Whether the supervisor knows that no more tasks are claimed. */
@@ -48,12 +60,8 @@ export class ManagerLoop {
   #hasHandedOver = false;
   /** Whether the table was changed since the last cycle, so rows of running tasks may have changed. */
   #changed = true;
-  #isAsleep = false;
-  /** How many checks in a row have found nothing. */
-  #emptyChecks = 0;
   #overdueCycles = 0;
   #retriedAt = performance.now();
-  #scannedAt = 0;
   #cycleEndedAt = performance.now();
   #runsCheckedAt = 0;
 
@@ -62,10 +70,24 @@ export class ManagerLoop {
     this.#components = components;
     this.#options = options;
     this.#upkeep = new Upkeep(components);
+    this.#deepSleep = new DeepSleep(components, {
+      watched: options.watched,
+      upkeepMs: () => this.#upkeep.pauseMs,
+      isWaiting: () => options.isReloading() || options.workCycle.isWaiting || options.workCycle.retryMs < Infinity,
+    });
+    this.#orphanScan = new OrphanScan(components, {
+      isWoken: options.isWoken,
+      checked: () => options.otherManagers.watchOwners(),
+      rescued: () => {
+        this.#changed = true;
+        this.#stayAwake();
+      },
+    });
   }
 
   receiveNotification(): void {
     this.#options.busyMode.receive();
+    this.#deepSleep.expectTasks();
     this.wake();
   }
 
@@ -76,14 +98,21 @@ export class ManagerLoop {
     this.#components.wakeSignal.notify();
   }
 
+  /** The supervisor watches the table from now on. What it has missed so far is found by one more check. */
+  acceptSleep(): void {
+    this.#deepSleep.accept();
+    this.#changed = true;
+    this.#components.wakeSignal.notify();
+  }
+
   get state(): Readonly<Record<string, number | boolean | null>> {
     const { workCycle, busyMode } = this.#options;
     const cycleMs = Math.round(performance.now() - this.#cycleEndedAt);
-    return { asleep: this.#isAsleep, notified: busyMode.isNotified, cycleMs, waiting: workCycle.isWaiting };
+    return { asleep: this.isAsleep, notified: busyMode.isNotified, cycleMs, waiting: workCycle.isWaiting };
   }
 
   get isAsleep(): boolean {
-    return this.#isAsleep;
+    return this.#deepSleep.isAsleep;
   }
 
   /** Whether a claim may be under way. False once a drain has ended the cycle that was running. */
@@ -94,7 +123,7 @@ export class ManagerLoop {
   async run(isFinished: () => boolean): Promise<void> {
     const { pendingResults, remoteCapacity } = this.#components;
     const { homeGuard, workCycle } = this.#options;
-    this.#upkeep.restart();
+    this.#upkeep.restart(this.#options.isSettled);
     if (this.#components.isDraining) pendingResults.requeueDeferred(Infinity);
     // On a new connection it is not known yet which rows are locked.
     await workCycle.retryLocked(this.#client);
@@ -105,7 +134,7 @@ export class ManagerLoop {
       } else if (!(await homeGuard.mayStart())) {
         this.#hasBegun &&= !homeGuard.isHeld;
         await this.#writeHeld();
-      } else if (await this.#rescueOrphans()) {
+      } else if (await this.#orphanScan.run(this.#client)) {
         await this.#cycle();
       } else {
         this.#begin();
@@ -119,7 +148,10 @@ export class ManagerLoop {
     if (this.#hasBegun) return;
     this.#hasBegun = true;
     const { log, send, table, knownSettings } = this.#components;
-    log.info({ table: table.logName, sleepMs: knownSettings.sleepMs }, "serving table");
+    log[this.#options.isWoken ? "debug" : "info"](
+      { table: table.logName, sleepMs: knownSettings.sleepMs },
+      "serving table",
+    );
     send({ type: "ready" });
   }
 
@@ -128,31 +160,55 @@ export class ManagerLoop {
     const { busyMode, cycled, watchdog, workCycle } = this.#options;
     const since = performance.now();
     // The server is about to be asked after a long silence.
-    if (this.#isAsleep) watchdog.expectAnswer();
+    if (this.isAsleep) watchdog.expectAnswer();
+    const mayEnd = this.#deepSleep.isAccepted;
     const outcome = await workCycle.run(this.#client, this.#request());
     this.#cycleEndedAt = performance.now();
     this.#begin();
     cycled();
     statistics.cycleEnded(outcome, since);
     if (outcome.claimed > 0) runTimes.addCycle(performance.now() - since);
-    if (!this.#components.isDraining) await poolScaler.grow(this.#client, outcome.more);
+    const hasFailed = await this.#grow(outcome.more);
     if (outcome.more === 0) poolScaler.shrink();
-    if (outcome.claimed > 0) this.#stayAwake();
+    if (outcome.claimed > 0) {
+      this.#deepSleep.expectTasks();
+      this.#stayAwake();
+    }
     // A task may end long after it was claimed, when nothing else (`#stayAwake`) notifies the pruner.
     if (outcome.ended > 0 || outcome.expired > 0) pruner.touch();
     const { again, mayHavePlanned } = await this.#upkeep.step(this.#client);
     this.#changed ||= mayHavePlanned;
     const mustCheck = await this.#updateBusyMode(outcome);
-    const isBusy = again || mustCheck || outcome.again || (await wakeSignal.wait(this.#pauseMs(outcome)));
-    const isEmptyCheck = !isBusy && busyMode.isNotified && this.#isIdle(outcome);
-    if (isEmptyCheck) await this.#endEmptyCheck();
+    const isIdle = busyMode.isNotified && this.#isIdle(outcome);
+    this.#deepSleep.checked(isIdle);
+    if (mayEnd && (await this.#deepSleep.endManager(this.#client, isIdle))) return;
+    const isBusy = again || hasFailed || mustCheck || outcome.again || (await wakeSignal.wait(this.#pauseMs(outcome)));
+    if (!isBusy && isIdle) await this.#deepSleep.endEmptyCheck(this.#client);
     await this.#retryLocked();
+  }
+
+  /** Returns whether tasks have failed that nobody can run, so that others may be due behind them. */
+  async #grow(more: number): Promise<boolean> {
+    const { dependencies, isDraining, lanes, poolScaler } = this.#components;
+    if (isDraining) return false;
+    if (!lanes.isUsed) {
+      await poolScaler.grow(this.#client, more);
+      return false;
+    }
+    let hasFailed = false;
+    await falseIfTransient(async () => {
+      hasFailed = await lanes.grow(this.#client);
+      return true;
+    });
+    if (hasFailed) dependencies.tableChanged();
+    this.#changed ||= hasFailed;
+    return hasFailed;
   }
 
   /** Writes the results of runs that had begun before the table became a copy. Then, all rows may have changed. */
   async #writeHeld(): Promise<void> {
     this.#changed = true;
-    this.#scannedAt = 0;
+    this.#orphanScan.restart();
     this.#stayAwake();
     const more = await this.#options.workCycle.writeOnly(this.#client);
     this.#options.cycled();
@@ -190,16 +246,6 @@ export class ManagerLoop {
     this.#hasHandedOver = true;
   }
 
-  async #endEmptyCheck(): Promise<void> {
-    const { knownSettings, sessionAccess, poolScaler } = this.#components;
-    this.#emptyChecks += 1;
-    if (this.#isAsleep) sessionAccess.check();
-    else if (this.#emptyChecks >= knownSettings.idle) {
-      this.#isAsleep = true;
-      await poolScaler.closeAll();
-    }
-  }
-
   /**
    * Retries the work that waits for locked rows, every `sleep` ms, also under load, when the loop does not pause.
    * Locked due tasks are rechecked sooner.
@@ -215,60 +261,9 @@ export class ManagerLoop {
     }
   }
 
-  /** No task is claimed before it is known which tasks are running. Returns false after a transient error. */
-  async #rescueOrphans(): Promise<boolean> {
-    const { knownSettings, orphans, settingsAge } = this.#components;
-    return await falseIfTransient(async () => {
-      // The settings are compared for the first time before any session is opened.
-      if (this.#scannedAt === 0) await settingsAge.compare(this.#client);
-      if (this.#scannedAt === 0 || performance.now() - this.#scannedAt > knownSettings.resetMs) {
-        await orphans.scan(this.#client, (row) => this.#isKnown(row));
-        this.#scannedAt = performance.now();
-      }
-      if (orphans.size > 0) await this.#rescue();
-      return true;
-    });
-  }
-
-  async #rescue(): Promise<void> {
-    const { dependencies, knownSettings, orphans, poolScaler, sessions, statistics } = this.#components;
-    const { batch, crash: crashes } = knownSettings;
-    // `grow` must not be called with 0 tasks here: that would withdraw the request for sessions that the next claim
-    // needs.
-    const openSessions = async (tasks: number): Promise<void> => {
-      const more = tasks - sessions.free;
-      if (!this.#components.isDraining && more > 0) await poolScaler.grow(this.#client, more);
-    };
-    // Starting a thread can take longer than the server needs to notice that a backend is gone.
-    await openSessions(orphans.takeLostCount());
-    const rescued = await orphans.check(this.#client, { crashes, batch, isKnown: (row) => this.#isKnown(row) });
-    this.#options.otherManagers.watchOwners();
-    statistics.rescued(orphans.takeOutcomes());
-    if (rescued === 0) return;
-    this.#changed = true;
-    dependencies.tableChanged();
-    this.#stayAwake();
-    await openSessions(rescued);
-  }
-
-  /**
-   * Whether a claimed row needs no rescue. If the connection was lost before a claim was answered, its tasks belong to
-   * sessions that are alive but never got them. Such tasks are released.
-   */
-  #isKnown(row: OwnedRow): boolean {
-    const { sessions, pendingResults } = this.#components;
-    // A row can have another owner than the one that is known here, for example after a failover to a server that has
-    // not received the last claim of the task.
-    if (sessions.hasTask(row) || pendingResults.has(row)) return true;
-    if (!sessions.owners.includes(row.owner)) return false;
-    pendingResults.released.requeue([{ id: row.id, owner: row.owner }]);
-    return true;
-  }
-
   #stayAwake(): void {
     this.#components.pruner.touch();
-    this.#isAsleep = false;
-    this.#emptyChecks = 0;
+    this.#deepSleep.stayAwake();
   }
 
   #request(): CycleRequest {
@@ -295,26 +290,26 @@ export class ManagerLoop {
   }
 
   #pauseMs({ nearestMs, gapMs }: CycleOutcome): number {
-    const { knownSettings, remoteCapacity, orphans, sessionAccess, poolScaler } = this.#components;
+    const { knownSettings, lanes, remoteCapacity, orphans, poolScaler } = this.#components;
     const { busyMode, workCycle } = this.#options;
     // If a planned time stays in the past, the row of its task is locked, and later planned times are hidden behind it.
     // Another cycle at once would not help, but a cycle is needed before long.
     this.#overdueCycles = nearestMs === 0 ? this.#overdueCycles + 1 : 0;
     const isOverdue = this.#overdueCycles > 1;
     const { sleepMs, resetMs } = knownSettings;
-    const canSleepDeeply = this.#isAsleep && !isOverdue && !workCycle.isWaiting;
     return Math.ceil(
       Math.min(
-        canSleepDeeply ? maxSleepMs : sleepMs,
+        this.#deepSleep.checkPauseMs,
+        isOverdue || workCycle.isWaiting ? sleepMs : Infinity,
         isOverdue ? Infinity : (nearestMs ?? Infinity),
         gapMs,
         orphans.pauseMs,
         Math.max(workCycle.retryMs, sleepMs),
         Math.max(workCycle.recheckMs, 1),
         poolScaler.pauseMs ?? Infinity,
+        lanes.pauseMs,
         remoteCapacity.pauseMs,
         busyMode.pauseMs,
-        this.#isAsleep ? Math.max(sessionAccess.pauseMs, 1) : Infinity,
         this.#upkeep.pauseMs,
         resetMs,
       ),

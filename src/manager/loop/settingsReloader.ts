@@ -19,6 +19,8 @@ interface ReloadedConnection {
   doubtHome(): void;
   /** Called if the table must not be served any longer: it was moved. */
   leave(reason: ErrorReport): void;
+  /** Nothing is to be applied any more. */
+  reloaded(): void;
 }
 
 /**
@@ -43,6 +45,10 @@ export class SettingsReloader {
   constructor(components: Components, connection: ReloadedConnection) {
     this.#components = components;
     this.#connection = connection;
+  }
+
+  get isRunning(): boolean {
+    return this.#running;
   }
 
   /** Applies changed parameters. If the last attempt failed, the next one starts at once. */
@@ -90,6 +96,7 @@ export class SettingsReloader {
       await sleep(pauseMs, AbortSignal.any([ending.signal, outdated]));
     }
     this.#running = false;
+    this.#connection.reloaded();
   }
 
   async #attempt(): Promise<void> {

@@ -13,17 +13,20 @@ const retryMs = 100;
  */
 const longWaitMs = 10_000;
 
-/** Waits for the table lock. Returns false if the manager is draining and does not have it. */
+/**
+ * Waits for the table lock. `isLocked` is false if the manager is draining and does not have it, `hasWaited` tells whether
+ * another manager had it.
+ */
 export async function lockTable(
   client: Client,
   components: ManagerComponents,
   oid: number,
   others: OtherManagers,
-): Promise<boolean> {
+): Promise<{ readonly isLocked: boolean; readonly hasWaited: boolean }> {
   const { ending, log, send, table } = components;
   let waitedMs = 0;
   for (let tries = 0; !components.isDraining; tries += 1) {
-    if (await tryLock(client, lockClasses.manager, oid)) return true;
+    if (await tryLock(client, lockClasses.manager, oid)) return { isLocked: true, hasWaited: tries > 0 };
     if (tries === 0) {
       const message = "another manager holds the lock of the table, waiting";
       log.info({ table: table.logName }, message);
@@ -34,7 +37,7 @@ export async function lockTable(
     waitedMs += retryMs;
     if (waitedMs === longWaitMs) await logHolder(components, others);
   }
-  return false;
+  return { isLocked: false, hasWaited: true };
 }
 
 /** Tries to take the table's lock of this class. Oids are unsigned, but lock keys are signed. */

@@ -10,10 +10,11 @@ export class Upkeep {
     this.#components = components;
   }
 
-  restart(): void {
-    this.#components.dependencies.restart();
-    this.#components.owed.restart();
-    this.#components.clockSteps.restart();
+  /** @param isSettled whether a manager that fell asleep has left nothing to do */
+  restart(isSettled: boolean): void {
+    const { clockSteps, dependencies, owed, pruner } = this.#components;
+    if (isSettled) for (const each of [clockSteps, dependencies, owed, pruner]) each.settle();
+    else for (const each of [clockSteps, dependencies, owed]) each.restart();
   }
 
   get pauseMs(): number {

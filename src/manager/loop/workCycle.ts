@@ -157,6 +157,7 @@ export class WorkCycle {
     const { expired, again: expireAgain } = await this.#expire(client, [...lateGroups, ...claim.lateGroups]);
     this.#warnIfSlow(since);
     if (expired > 0) dependencies.tableChanged();
+    if (results.length > 0) dependencies.resultsWritten();
     if (expired > 0) log.info({ tasks: expired }, "late tasks expired");
     return {
       claimed: started + claim.claimed,
@@ -269,8 +270,13 @@ export class WorkCycle {
   }
 
   async #claim(client: Client, limits: ClaimLimits): Promise<ClaimOutcome> {
+    const { claimer, lanes } = this.#components;
     const none = { claimed: 0, more: 0, lateGroups: [], locked: 0, again: false };
-    return await this.#orDefer(none, () => this.#components.claimer.claim(client, limits));
+    return await this.#orDefer(none, () =>
+      lanes.isUsed
+        ? lanes.claimEach(client, () => claimer.claim(client, this.#claimLimits()))
+        : claimer.claim(client, limits),
+    );
   }
 
   async #expire(client: Client, hashes: readonly number[]): Promise<Pick<CycleOutcome, "expired" | "again">> {

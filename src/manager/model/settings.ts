@@ -32,6 +32,8 @@ export interface ManagerSettings extends RetryPolicy {
   readonly run: number;
   /** Maximum size of a task's output, in bytes. */
   readonly outputLimit: number;
+  /** After which time a run is logged while it runs, in ms. 0 if none is. */
+  readonly slowMs: number;
   /** How many times a task's run may end its session before the task becomes `FAIL`. */
   readonly crash: number;
   /** How long an executor thread can take to acknowledge a payload, in ms. */
@@ -55,7 +57,7 @@ const numericSettings = [
   "pg_work.restart",
 ] as const;
 
-const otherSettings = ["pg_task.reset", "pg_task.ceiling", "pg_task.sqlstate"];
+const otherSettings = ["pg_task.reset", "pg_task.ceiling", "pg_task.slow", "pg_task.sqlstate"];
 
 /** Used only if `pg_task.idle` itself is not set. */
 const idleAlias = "pg_work.idle";
@@ -90,10 +92,13 @@ export async function readSettings(client: Client, entry: Entry, log: Log): Prom
     reportInvalid(source, text, file[name]);
     return file[name];
   };
-  const interval = async (name: "pg_task.reset" | "pg_task.ceiling"): Promise<number> => {
+  const interval = async (
+    name: "pg_task.reset" | "pg_task.ceiling" | "pg_task.slow",
+    mayBeZero = false,
+  ): Promise<number> => {
     const text = onServer.get(name);
     const ms = text === undefined ? null : await parseInterval(client, text);
-    if (ms !== null && ms > 0) return ms;
+    if (ms !== null && (ms > 0 || (mayBeZero && ms === 0))) return ms;
     if (text !== undefined) reportInvalid(name, text, file[name]);
     return await milliseconds(client, file[name]);
   };
@@ -114,6 +119,7 @@ export async function readSettings(client: Client, entry: Entry, log: Log): Prom
     run: run ?? number("pg_task.run"),
     sqlstates: sqlstates(),
     ceilingMs: await interval("pg_task.ceiling"),
+    slowMs: await interval("pg_task.slow", true),
     outputLimit: number("pg_task.output"),
     crash: number("pg_task.crash"),
     closeMs: number("pg_work.close"),
@@ -132,10 +138,17 @@ async function parseInterval(client: Client, text: string): Promise<number | nul
   }
 }
 
+/** What intervals are in ms, of which managers read the same ones each time. */
+const knownIntervals = new Map<string, number>();
+
 async function milliseconds(client: Client, interval: string): Promise<number> {
+  const known = knownIntervals.get(interval);
+  if (known !== undefined) return known;
   const { rows } = await client.query<{ ms: number }>(
     "SELECT (extract(epoch FROM $1::interval) * 1000)::float8 AS ms",
     [interval],
   );
-  return rows[0]?.ms ?? 0;
+  const ms = rows[0]?.ms ?? 0;
+  knownIntervals.set(interval, ms);
+  return ms;
 }

@@ -46,13 +46,17 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
   readonly startsNow: boolean;
   readonly exclusive: boolean;
   readonly mayPause: boolean;
-  readonly repeats: boolean;
+  /** Whether nothing but its own row depends on its end, as far as the row tells. */
+  readonly endsPlainly: boolean;
   /** The successor is planned before the task starts, and not when its run has ended. */
   readonly overlaps: boolean;
   /** The value of the column `data` if it may hold a trace context. Null if the claim was not traced. */
   readonly data: string | null;
   /** The version of the row that the claim wrote. Any later change gives the row another version. */
   readonly version: string;
+  /** With users: the task's role, and whose session may run it (`laneOf`). */
+  readonly role?: string | null;
+  readonly lane?: string | null;
   /** When the task was to start, in seconds since 1970, or -Infinity. Null if the run is the query that computes the planned time. */
   readonly planned: number | null;
 }

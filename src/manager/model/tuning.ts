@@ -25,6 +25,9 @@ export const maxShortRunSessions = Math.max(32, computeSessions);
 
 export const maxSessionIdleMs = 60_000;
 
+/** A session that is to close for another role after its current run is not waited for if the run takes longer. */
+export const longRunMs = 1_000;
+
 /** How many startable tasks a claim counts beyond its own. The manager can ask for as many more sessions at once. */
 export const maxLookAhead = 64;
 
@@ -53,6 +56,9 @@ export const slotsPerMeasuredRun = 2;
 
 /** The least time that a run occupies its session, however short its SQL is. */
 export const minRunMs = 0.2;
+
+/** The least time between two checks for runs over `pg_task.slow`. */
+export const minOverrunCheckMs = 50;
 
 /** The weights of the newest run in its group's average run time, and of the newest cycle in the average cycle time. */
 export const runTimeWeight = 0.1;
@@ -85,6 +91,11 @@ export const maxCollectedResults = 200;
 
 /** Between checks of the table in deep sleep, which only find tasks whose notification was lost. */
 export const maxSleepMs = 5 * 60_000;
+
+/** The least time for which it is worth ending the thread of a manager in deep sleep. A start takes about 0.15 s of CPU. */
+export const minThreadSleepMs = 30_000;
+/** Between two checks of a manager that is to sleep as soon as it has nothing to do. */
+export const sleepAtOnceCheckMs = 10;
 
 /** Between comparisons of running tasks with their rows while writers do not notify the manager. */
 export const checkRunsMs = 200;

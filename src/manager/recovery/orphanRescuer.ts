@@ -190,8 +190,8 @@ export class OrphanRescuer {
       dead,
       ids: [...this.#orphans.keys()],
     });
-    const runningRemotely = this.#options.lostRemoteRuns.findRunning(remote);
-    const rescuable = this.#pending.filter(({ id, owner }) => gone.has(owner) && !runningRemotely.has(id));
+    const { running, committed } = this.#options.lostRemoteRuns.inspect(remote);
+    const rescuable = this.#pending.filter(({ id, owner }) => gone.has(owner) && !running.has(id));
     if (rescuable.length === 0) return 0;
     const columns = await readColumnSet(client, this.#options.table);
     let count = 0;
@@ -203,6 +203,7 @@ export class OrphanRescuer {
           const { rescued, paused } = await rescueTasks(client, this.#options.table, columns, {
             dead,
             ids: some.map(({ id }) => id),
+            committed,
             blame,
             crashes: request.crashes,
             reasons: Object.fromEntries(some.flatMap(({ id, reason }) => (reason === null ? [] : [[id, reason]]))),

@@ -10,6 +10,8 @@ import { frozenManagerMs, ownerCheckMs, ownersAskMs } from "../model/tuning.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { OrphanRescuer } from "./orphanRescuer.js";
 
+export const rollCallChannel = (tableOid: number): string => `pg_work_${tableOid}`;
+
 interface OtherManagersComponents {
   readonly table: TaskTable;
   readonly entry: Entry;
@@ -66,7 +68,7 @@ export class OtherManagers {
     isPresent: () => boolean,
   ): Promise<OtherManagers> {
     const others = new OtherManagers(client, oid, components);
-    others.#askAll = await openRollCall(client, `pg_work_${oid}`, {
+    others.#askAll = await openRollCall(client, rollCallChannel(oid), {
       isPresent,
       answered: (pid) => others.#answered(pid),
     });

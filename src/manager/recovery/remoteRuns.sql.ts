@@ -10,6 +10,8 @@ export interface RemoteRun {
   /** The task's connection string, including secrets. */
   readonly remote: string;
   readonly process: RemoteProcess;
+  /** Nobody has set the task to another state meanwhile. */
+  readonly isRunning: boolean;
 }
 
 /**
@@ -26,10 +28,11 @@ export async function readRemoteRuns(
     owner: string;
     remote: string;
     taken: string;
+    isRunning: boolean;
   }>({
     name: "remote orphans",
     text: `
-SELECT t.id, t.owner, t.remote, ${claimTime("t")} AS taken FROM ${table.qualified} AS t
+SELECT t.id, t.owner, t.remote, ${claimTime("t")} AS taken, t.state::text IN ('TAKE', 'WORK') AS "isRunning" FROM ${table.qualified} AS t
 WHERE t.id = ANY ($2::bigint[]) AND t.owner = ANY ($1::text[]) AND t.remote IS NOT NULL`,
     values: [request.dead, request.ids],
   });
@@ -43,12 +46,12 @@ FROM (SELECT * FROM ${table.qualifiedLedger1} UNION ALL SELECT * FROM ${table.qu
 WHERE place IS NOT NULL AND ((id, take) IN (SELECT id, taken FROM wanted)) IS TRUE`,
     values: [tasks.map(({ id }) => id), tasks.map(({ taken }) => taken)],
   });
-  return tasks.flatMap(({ id, owner, remote, taken }) => {
+  return tasks.flatMap(({ id, owner, remote, taken, isRunning }) => {
     const recorded = places.filter((each) => each.id === String(id) && each.taken === taken);
     if (recorded.some(({ place }) => place === "")) return [];
     return recorded.map(({ place }) => {
       const process: RemoteProcess = JSON.parse(place);
-      return { id: String(id), owner, remote, process };
+      return { id: String(id), owner, remote, process, isRunning };
     });
   });
 }

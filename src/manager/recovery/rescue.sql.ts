@@ -4,6 +4,8 @@ import type { RescueOutcome } from "../model/tasks.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
+import { countedGroup, countFailures } from "../sql/groupFailures.sql.js";
+import { tellEnds } from "../sql/tellEnds.sql.js";
 import { isReplaced, keyOf, keyWaits, replacedError } from "../sql/keyWaits.sql.js";
 import { noOmissions, appendNote, owedCte, type Omissions } from "../sql/omissions.js";
 import { claimTime, isRepeating, isSeen } from "../sql/fragments.sql.js";
@@ -50,6 +52,7 @@ export interface RescuedTask {
  * After `crashes` crashes, the task becomes FAIL, and if it repeats, its successor is inserted. Locked rows are skipped,
  * and repeating tasks if they have just been changed or the table's columns differ from `columns`.
  *
+ * @param request.committed tasks that have proofs on other servers
  * @param request.reasons why the tasks' sessions ended, by id, for the errors of those that become FAIL
  */
 export async function rescueTasks(
@@ -59,6 +62,7 @@ export async function rescueTasks(
   request: {
     readonly dead: readonly string[];
     readonly ids: readonly string[];
+    readonly committed?: readonly string[];
     readonly blame: boolean;
     readonly crashes: number;
     readonly reasons?: Readonly<Record<string, string>>;
@@ -85,6 +89,7 @@ export async function rescueTasks(
       omissions.pause,
       omissions.repetition,
       JSON.stringify(request.reasons ?? {}),
+      request.committed ?? [],
     ],
   });
   return {
@@ -109,18 +114,22 @@ function rescueStatement(table: TaskTable, columns: ColumnSet, repetition: strin
 WITH lost AS MATERIALIZED (
   SELECT l.* FROM (
     SELECT id, ctid AS version, state::text AS state, hash, max, ${isRepeating()} AS scheduled, ${isRepeating()} AND NOT ${mustRunQuery()} AS repeats,
-      crash + $3::integer AS crash, ${claimTime("t")} AS taken
+      crash + $3::integer AS crash, suspend, tell, ${countedGroup(table)} AS counted, ${claimTime("t")} AS taken
     FROM ${qualified} AS t WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
       AND (NOT ${isRepeating()} OR ${columnsUnchanged(table, columns)})
     FOR NO KEY UPDATE SKIP LOCKED
   ) AS l WHERE NOT l.scheduled OR ${isSeen(table, "l")}
 ), proof AS MATERIALIZED (
   SELECT id, bool_or(running) AS running, max(start) AS start, max(stop) AS stop
-  FROM (SELECT * FROM ${qualifiedLedger1} UNION ALL SELECT * FROM ${qualifiedLedger2}) AS p
+  FROM (
+    SELECT id, take, running, start, stop, place FROM ${qualifiedLedger1}
+    UNION ALL SELECT id, take, running, start, stop, place FROM ${qualifiedLedger2}
+    UNION ALL SELECT id, taken, true, NULL, NULL, NULL FROM lost WHERE id = ANY ($8::bigint[])
+  ) AS p
   WHERE place IS NULL AND ((id, take) IN (SELECT id, taken FROM lost)) IS TRUE GROUP BY id
 ), key_waits AS MATERIALIZED (${keyWaits(table, "SELECT id FROM lost")}
 ), judged AS MATERIALIZED (
-  SELECT l.id, l.state, l.hash, l.max, l.scheduled, l.repeats, l.crash, p.start, coalesce(p.stop, now()) AS stop,
+  SELECT l.id, l.state, l.hash, l.max, l.scheduled, l.repeats, l.crash, l.suspend, l.tell, l.counted, p.start, coalesce(p.stop, now()) AS stop,
     CASE WHEN p.id IS NOT NULL AND (l.state IN ('TAKE', 'WORK') OR (l.state IN ('STOP', 'FAIL', 'GONE') AND p.running)) THEN 'done'
       WHEN l.state = 'WORK' AND $3::integer > 0 AND l.crash >= $4::integer THEN 'failed'
       WHEN l.state IN ('TAKE', 'WORK', 'PLAN') THEN CASE WHEN ${isReplaced("l.id")} THEN 'replaced' ELSE 'planned' END ELSE 'kept' END AS verdict
@@ -149,5 +158,7 @@ WITH lost AS MATERIALIZED (
   RETURNING t.id
 )${owedCte(table, repetition, `SELECT j.id FROM judged AS j WHERE ${passesOn} AND j.id = ANY (ARRAY(SELECT id FROM settled))`)}
 SELECT id, verdict, crash, NULL AS since FROM judged WHERE id = ANY (ARRAY(SELECT id FROM settled))
+UNION ALL SELECT id, NULL, NULL, NULL FROM (${countFailures(table, "SELECT id, stop, verdict = 'failed' AS failed, suspend, tell, counted FROM judged WHERE verdict IN ('done', 'failed')")}) AS n
+UNION ALL SELECT id, NULL, NULL, NULL FROM (${tellEnds(`SELECT id, stop, tell, CASE verdict WHEN 'done' THEN 'DONE' WHEN 'failed' THEN 'FAIL' ELSE 'GONE' END AS outcome FROM judged WHERE verdict IN ('done', 'failed', 'replaced')`)}) AS n
 UNION ALL SELECT l.id, NULL, NULL, l.since::text FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL`;
 }

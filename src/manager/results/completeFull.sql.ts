@@ -6,8 +6,10 @@ import type { TaskTable } from "../schema/taskTable.js";
 import type { RetryPolicy } from "../model/settings.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
+import { countedGroup, countFailures } from "../sql/groupFailures.sql.js";
 import { isReplaced, keyWaits, replacedError, waitingWithKey } from "../sql/keyWaits.sql.js";
 import { noOmissions, appendNote, owedCte, type Omissions } from "../sql/omissions.js";
+import { tellEnds } from "../sql/tellEnds.sql.js";
 import { planFromRule } from "../sql/ruleQuery.sql.js";
 import { isRetried, planRetries } from "./retry.sql.js";
 import { hasId, isAwaited, isRepeating, isSeen, isSetByTask } from "../sql/fragments.sql.js";
@@ -132,6 +134,10 @@ const owedIds = (table: TaskTable): string => `SELECT e.id FROM ended AS e JOIN 
   WHERE t.id = ANY (ARRAY(SELECT id FROM ended)) AND ${isRepeating("t.")}
     AND (e.computes OR e.repeats AND e.state IN ('TAKE', 'WORK') OR e.state = 'PLAN' AND ${isReplaced("e.id")})`;
 
+/** SQL of the ends that this statement writes. Whoever sets another state tells that (the function `ready`). */
+const told = `SELECT id, stop, tell, CASE WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END AS outcome FROM ended WHERE finished
+    UNION ALL SELECT id, stop, tell, 'GONE' FROM replaced UNION ALL SELECT id, stop, tell, state::text FROM failed_queries`;
+
 /**
  * Returns the SQL of `completeFull`. Its lateral join makes one index lookup for each result. Joining sets, or looking
  * ids up in arrays, would cost a million comparisons for a thousand results.
@@ -160,7 +166,7 @@ WITH result AS MATERIALIZED (
   SELECT r.owner, r.start, r.stop, r.output, r.error, r.committed, r.sqlstate, l.* FROM result AS r CROSS JOIN LATERAL (
     SELECT t.id, t.ctid AS version, delete, state::text AS state, hash, max, ${isRepeating()} AS repeats, ${mustRunQuery()} AS computing, ${isSetByTask} AS own,
       ${isRetried("$13::text[]")} AS retriable, CASE WHEN ${isRetried("$13::text[]")} THEN ${waitingWithKey(table)} END AS replacement,
-      ${isAwaited} AS awaited FROM ${qualified} AS t
+      ${isAwaited} AS awaited, t.suspend, t.tell, ${countedGroup(table)} AS counted FROM ${qualified} AS t
     WHERE t.id = r.id AND t.owner = r.owner AND (NOT ${isRepeating()} OR ${holds})
     FOR UPDATE SKIP LOCKED
   ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
@@ -169,7 +175,7 @@ WITH result AS MATERIALIZED (
     repeats AND NOT computing AND NOT retried AS repeats, computing, own, retried, sqlstate, awaited, computes,
     (state IN ('TAKE', 'WORK') AND NOT retried AND NOT computes) OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
     delete AND NOT computing AND output IS NULL AND error IS NULL AND NOT awaited AND NOT $10::boolean AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
-    CASE WHEN (repeats OR retriable) AND NOT computing AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
+    suspend, tell, counted, CASE WHEN (repeats OR retriable) AND NOT computing AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
   FROM (
     SELECT *, retriable AND replacement IS NULL AND NOT $12::boolean AS retried, computing AND state IN ('TAKE', 'WORK') AND error IS NULL AS computes FROM locked
   ) AS l
@@ -198,6 +204,7 @@ WITH result AS MATERIALIZED (
   UPDATE ${qualified} AS t SET state = 'GONE'::${stateType}, owner = NULL, start = e.start, stop = e.stop,
     error = ${appendNote(replacedError("k.waiting"), `CASE WHEN ${isRepeating("t.")} THEN $9::text END`)}
   FROM key_waits AS k JOIN ended AS e ON e.id = k.id WHERE ${hasId("k.id")} AND (e.state = 'PLAN' OR e.computes AND $9::text IS NOT NULL)
+  RETURNING t.id, t.stop, t.tell
 )${owedCte(table, repetition, owedIds(table))}
 SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state, NULL AS retried, false AS awaited, NULL AS reason FROM result AS r
 WHERE (r.id IN (SELECT id FROM locked)) IS NOT TRUE
@@ -205,6 +212,9 @@ WHERE (r.id IN (SELECT id FROM locked)) IS NOT TRUE
 UNION ALL SELECT l.id, l.since::text, true, NULL, NULL, false, NULL FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL
 UNION ALL SELECT id, NULL, true, NULL, sqlstate, false, NULL FROM ended WHERE retried
 UNION ALL SELECT id, NULL, true, NULL, NULL, true, NULL FROM ended WHERE awaited AND state <> 'PLAN' AND NOT retried AND NOT computes
+UNION ALL SELECT id, NULL, true, NULL, NULL, false, NULL
+  FROM (${countFailures(table, "SELECT id, stop, error IS NOT NULL AS failed, suspend, tell, counted FROM ended WHERE finished AND NOT computing")}) AS n
+UNION ALL SELECT id, NULL, true, NULL, NULL, false, NULL FROM (${tellEnds(told)}) AS n
 UNION ALL SELECT id, NULL, true, NULL, NULL, false, split_part(error, E'\\n', 1) FROM (
   SELECT id, error FROM ended WHERE computing AND NOT computes AND finished AND error IS NOT NULL
   UNION ALL SELECT id, error FROM failed_queries WHERE state::text = 'FAIL') AS f

@@ -11,7 +11,7 @@ export const isPlainResult = ({ isPlain, output, error }: OwnedResult): boolean 
 
 /**
  * Writes plain results. Leaves out those whose rows are no longer in state `TAKE` or `WORK`, or whose tasks repeat, pause
- * their group, may be retried or are awaited by others.
+ * their group, may be retried, are awaited by others, or have `suspend` or `tell`.
  *
  * @returns ids of the results that were not written.
  * @throws lock_not_available if a row stays locked for longer than `lockTimeoutMs.brief`. Then no result has
@@ -46,7 +46,7 @@ WITH written AS (
   FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[])
     AS r(id, owner, start, stop, output, error)
   WHERE ${hasId("r.id")} AND t.owner = r.owner AND t.state::text IN ('TAKE', 'WORK')
-    AND NOT ${isRepeating("t.")} AND t.max >= 0 AND ${isFinalTry} AND NOT (${isAwaited}) AND ${limitsLockWait}
+    AND NOT ${isRepeating("t.")} AND t.max >= 0 AND ${isFinalTry} AND NOT (${isAwaited}) AND (t.suspend > 0) IS NOT TRUE AND t.tell IS NULL AND ${limitsLockWait}
   RETURNING t.id
 )
 SELECT r.id FROM unnest($1::bigint[]) AS r(id)

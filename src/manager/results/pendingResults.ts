@@ -178,6 +178,10 @@ const sum = <Item>(items: readonly Item[], count: (item: Item) => number): numbe
   items.reduce((total, item) => total + count(item), 0);
 
 /** Whether a crash of the server right after the run may undo the run's effect. */
-export function mayBeUndoneByCrash({ committed, unflushed }: Pick<OwnedResult, "committed" | "unflushed">): boolean {
-  return committed || unflushed === true;
+export function mayBeUndoneByCrash({
+  committed,
+  unflushed,
+  isRemote,
+}: Pick<OwnedResult, "committed" | "unflushed" | "isRemote">): boolean {
+  return isRemote !== true && (committed || unflushed === true);
 }

@@ -26,7 +26,7 @@ const isListed = (sqlstate: string, list: string): string =>
  */
 export const isRetried = (sqlstates: string): string =>
   `(r.sqlstate IS NOT NULL AND coalesce(t.attempt, 0) < coalesce(t.retry, 0) AND t.state::text IN ('TAKE', 'WORK')
-      AND NOT ${mustRunQuery("t.")} AND ${isListed("r.sqlstate", `coalesce(t.sqlstate, ${sqlstates})`)})`;
+      AND NOT ${mustRunQuery("t.")} AND coalesce(t.deadline, t.start + t.within, 'infinity') > now() AND ${isListed("r.sqlstate", `coalesce(t.sqlstate, ${sqlstates})`)})`;
 
 /** SQL: the result `r` of row `t` cannot lead to a retry. */
 export const isFinalTry = "(r.error IS NULL OR coalesce(t.attempt, 0) >= coalesce(t.retry, 0))";
@@ -52,7 +52,7 @@ export function planRetries(
   const pause = `least(${ceiling}::float8, ${maxPause}, ${seconds} * 2 ^ least(coalesce(t.attempt, 0), 60)) * (0.5 + random() / 2)`;
   return `retried AS (
   UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, attempt = coalesce(t.attempt, 0) + 1, due = coalesce(t.due, t.plan),
-    plan = e.stop + greatest(interval '1 second' * (${pause}), interval '1 ms' * -least(t.max::float8, 0)), ready = false,
+    deadline = coalesce(t.deadline, e.start + t.within), plan = e.stop + greatest(interval '1 second' * (${pause}), interval '1 ms' * -least(t.max::float8, 0)), ready = false,
     owner = NULL, start = e.start, stop = e.stop, output = ${output}, error = e.error, errors = ${appendedErrors}
   FROM ${ended} AS e
   WHERE ${hasId("e.id")} AND e.retried

@@ -15,13 +15,17 @@ const files = ["zone.sql", "cron.sql", "recurrence.sql", "schedule.sql"] as cons
 export const calendarText = files.map((file) => readFileSync(new URL(file, folder), "utf8")).join("\n");
 
 /** To be increased with every change. An older pg-task does not replace the functions of a newer one. */
-const calendarVersion = 4;
+const calendarVersion = 5;
 
 const ownComment = "pg-task calendar ";
 
 const signatures: readonly string[] = [
   ...calendarText.matchAll(/^CREATE OR REPLACE FUNCTION :"schema"\.(\w+)\(([^]*?)\)\s+(?:RETURNS|LANGUAGE)/gm),
 ].map(([, name = "", parameters = ""]) => `${name}(${inputTypes(parameters).join(", ")})`);
+
+export const calendarNames: readonly string[] = [
+  ...new Set(signatures.map((signature) => signature.slice(0, signature.indexOf("(")))),
+];
 
 function inputTypes(parameters: string): string[] {
   return parameters

@@ -34,13 +34,15 @@ import {
   replaceFunctions,
 } from "./migrations.js";
 import { ensureSchedulesView } from "./schedulesView.sql.js";
-import { settleHome } from "./home.js";
+import { isHomeSettled, settleHome } from "./home.js";
 import { requireNotMoved } from "./movedTable.js";
 import { findOrigin, moveObjects } from "./moveObjects.js";
 import { readChangeRemedy, readPrivilegeRemedy } from "./privilegeRemedy.js";
 import { grantOwedToReaders, readRelations, revokeDefaultGrants } from "./grants.js";
+import { readFingerprints, recordFingerprint } from "./fingerprint.sql.js";
 import { ensureStateType } from "./stateType.js";
-import { ensureUserFunctions } from "./ensureUserFunctions.js";
+import { ensureUsers, grantRoleNames } from "./users.js";
+import { ensureUserFunctions } from "./functions/ensureUserFunctions.js";
 import type { TaskTable } from "./taskTable.js";
 import { inTransaction, lockSchema, withLockTimeout } from "./transaction.js";
 
@@ -59,19 +61,45 @@ const othersTimeoutMs = 30_000;
  */
 export async function ensureTable(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<number> {
   await requireServerVersion(client);
+  const oidInOrder = await findInOrder(client, table, entry);
+  if (oidInOrder !== null) return oidInOrder;
   try {
     const exists = (await schemaExists(client, table)) && (await tableOid(client, table)) !== null;
     if (exists && (await appliedVersion(client, table)) === 0 && !(await followTable(client, table, log))) {
       await adopt(client, table, entry, log);
     }
-    const { oid, keyProblem, isNew } = await ensureOwn(client, table, entry, log);
+    const { oid, keyProblem, isNew, taken } = await ensureOwn(client, table, entry, log);
     if (!exists && isNew) log.info({ table: table.logName }, "table created");
     if (keyProblem !== null) await settleKeys(client, table, entry, log, keyProblem);
     await withLockTimeout(client, () => ensureIndex(client, table, holdIndex));
-    if (entry.create) await tryEnsureSchedulesIndex(client, table, log);
+    const hasAll = !entry.create || (await tryEnsureSchedulesIndex(client, table, log));
+    if (hasAll && keyProblem === null && taken.length === 0) await recordInOrder(client, table, entry, log);
     return oid;
   } catch (error) {
     throw await toSchemaError(client, table, error);
+  }
+}
+
+/** Returns the oid of the table if nothing has changed since it was found in order. */
+async function findInOrder(client: Client, table: TaskTable, entry: Entry): Promise<number | null> {
+  const [found = null] = await readFingerprints(client, [{ table, entry }]);
+  if (found === null || !found.isInOrder || !(await isHomeSettled(client, table, entry))) return null;
+  if (found.stateType !== null) table.stateType = found.stateType;
+  table.hasKeys = true;
+  return found.oid;
+}
+
+/** If it cannot be recorded that the table is in order, the next start checks the table again. */
+async function recordInOrder(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<void> {
+  try {
+    await inTransaction(client, async () => {
+      await lockSchema(client, table.schema, othersTimeoutMs);
+      const [found = null] = await readFingerprints(client, [{ table, entry }]);
+      if (found !== null && !found.isInOrder && found.mayRecord) await recordFingerprint(client, table, found);
+    });
+  } catch (error) {
+    if (sqlState(error) === null) throw error;
+    log.debug({ table: table.logName, reason: errorMessage(error) }, "not recorded that the table is in order");
   }
 }
 
@@ -85,9 +113,10 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
     if (from !== null && from > 0) log.info({ table: logName, from, to: latestVersion }, "table migrated");
     if (from === null && done.defaultsChanged) log.info({ table: logName }, "column defaults changed");
     if (from === null && done.optionsChanged) log.info({ table: logName }, "triggers of optional columns replaced");
+    if (done.usersChanged) log.info({ table: logName, roles: table.roleTable }, "tasks run as their users");
     for (const { purpose, signature } of taken)
       log.warn({ table: logName, function: signature, off: purpose }, "function not created, another one has its name");
-    return { oid, keyProblem, isNew: from === 0 };
+    return { oid, keyProblem, isNew: from === 0, taken };
   } catch (error) {
     table.hasKeys = hasKeys;
     throw error;
@@ -106,17 +135,19 @@ async function changeOwn(client: Client, table: TaskTable, entry: Entry) {
   await repairAdopted(client, table, entry, layout);
   const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
   await ensureCalendar(client, table, entry);
+  const usersChanged = await ensureUsers(client, table, entry);
   const keyProblem = await ensureKeyIndex(client, table, { create: entry.create, concurrently: false });
   table.hasKeys = keyProblem === null;
   const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"], keyProblem);
   const isViewReplaced = await ensureSchedulesView(client, table);
   const taken = await ensureUserFunctions(client, table);
   await revokeDefaultGrants(client, table, before);
+  if (usersChanged) await grantRoleNames(client, table);
   if (isViewReplaced) await grantOwedToReaders(client, table);
   await settleHome(client, table, entry);
   const oid = await tableOid(client, table);
   if (oid === null) throw missing(`table ${table.qualified} is missing`);
-  return { from, restored, isMoved, defaultsChanged, keyProblem, optionsChanged, taken, oid };
+  return { from, restored, isMoved, defaultsChanged, keyProblem, optionsChanged, usersChanged, taken, oid };
 }
 
 /** Lets the objects of a table follow it if it was renamed or moved without them. Returns false if it was not. */
@@ -150,13 +181,16 @@ async function settleKeys(client: Client, table: TaskTable, entry: Entry, log: L
 
 /**
  * Without the index, schedules are only listed slowly. On a locked table, the manager gives up until its next start.
+ * Returns whether the index exists.
  */
-async function tryEnsureSchedulesIndex(client: Client, table: TaskTable, log: Log): Promise<void> {
+async function tryEnsureSchedulesIndex(client: Client, table: TaskTable, log: Log): Promise<boolean> {
   try {
     await withLockTimeout(client, () => ensureIndex(client, table, schedulesIndex));
+    return true;
   } catch (error) {
     if (sqlState(error) !== lockNotAvailable && sqlState(error) !== deadlockDetected) throw error;
     log.warn({ table: table.logName }, "index of schedules not created, table is locked");
+    return false;
   }
 }
 
@@ -214,7 +248,7 @@ async function schemaExists(client: Client, table: TaskTable): Promise<boolean> 
   return rowCount !== 0;
 }
 
-async function tableOid(client: Client, table: TaskTable): Promise<number | null> {
+export async function tableOid(client: Client, table: TaskTable): Promise<number | null> {
   const { rows } = await client.query<{ oid: number | null }>(
     "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid AS oid",
     [table.qualified],

@@ -27,7 +27,7 @@ export const relationsToRead = (table: TaskTable): readonly string[] => [
 
 const relationsOf = (table: TaskTable): readonly [string, readonly string[]] => [
   table.schema,
-  [...relationsToRead(table), table.ledger1, table.ledger2],
+  [...relationsToRead(table), table.ledger1, table.ledger2, table.failureTable, table.roleTable],
 ];
 
 export async function readRelations(client: Client, table: TaskTable): Promise<readonly number[]> {
@@ -102,6 +102,8 @@ export const revokeWriting = ({ qualified }: TaskTable, roles: readonly string[]
 
 /** Logs which roles may write tasks, and so run SQL as the table's owner. */
 export async function logWriters(client: Client, table: TaskTable, log: Log): Promise<void> {
+  // With users, it is the roles that write that the tasks run as.
+  if (table.usersOwner !== null) return;
   const { unrestricted, byColumn } = await readWriters(client, table);
   if (unrestricted.length > 0) {
     const remedy = revokeWriting(table, unrestricted);

@@ -35,9 +35,8 @@ export async function readCopyReason(
   table: TaskTable,
   configured: Configured,
 ): Promise<string | null> {
-  const homes = await readHomes(client, table);
-  if (homes.length === 0) return null;
-  return findDifference(homes, await readPlace(client, table), configured);
+  const [homes, here] = await Promise.all([readHomes(client, table), readPlace(client, table)]);
+  return homes.length === 0 ? null : findDifference(homes, here, configured);
 }
 
 export const homeChanged = "home";
@@ -66,6 +65,15 @@ export async function settleHome(client: Queryable, table: TaskTable, configured
       `UPDATE ${table.qualifiedHome} SET system = coalesce($1, system), database = $2, version = $3, cluster = $4`,
       [here.system, here.database, here.version, cluster],
     );
+}
+
+/** Whether `settleHome` would change nothing. */
+export async function isHomeSettled(client: Queryable, table: TaskTable, configured: Configured): Promise<boolean> {
+  const homes = await readHomes(client, table);
+  if (homes.length === 0) return false;
+  const here = await readPlace(client, table);
+  const cluster = configured.parameters["pg_conf.name"];
+  return findDifference(homes, here, configured) !== null || homes.every((home) => isRecorded(home, here, cluster));
 }
 
 export async function replaceHome(client: Queryable, table: TaskTable, configured: Configured): Promise<void> {

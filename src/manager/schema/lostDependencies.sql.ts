@@ -8,5 +8,5 @@ export const lostDependencies = ({ qualified, qualifiedDependencies }: TaskTable
   SELECT id FROM ${qualified}
   WHERE NOT ready AND plan >= 'infinity' AND wait = 0 AND after IS NOT NULL AND owner IS NULL ORDER BY plan
 ), lost AS MATERIALIZED (
-  SELECT w.id FROM waiting AS w WHERE NOT EXISTS (SELECT FROM ${qualifiedDependencies} AS d WHERE d.task = w.id)
+  SELECT w.id FROM waiting AS w WHERE NOT EXISTS (SELECT FROM ${qualifiedDependencies} AS d WHERE d.task = w.id AND NOT d.failed)
 )`;

@@ -42,7 +42,15 @@ CREATE OR REPLACE FUNCTION :"schema".:"readyFunction"() RETURNS trigger LANGUAGE
   ELSE
     NEW.ready := NULL;
   END IF;
-  IF TG_OP OPERATOR(pg_catalog.<>) 'UPDATE'::pg_catalog.text OR NEW.owner IS NULL THEN
+  IF TG_OP OPERATOR(pg_catalog.<>) 'UPDATE'::pg_catalog.text THEN
+    RETURN NEW;
+  END IF;
+  -- The manager tells the ends that it writes.
+  IF NEW.tell IS NOT NULL AND NEW.state::pg_catalog.text OPERATOR(pg_catalog.<>) OLD.state::pg_catalog.text
+    AND NEW.state::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY['PLAN', 'TAKE', 'WORK']::pg_catalog.text[]) THEN
+    PERFORM pg_catalog.pg_notify(NEW.tell, pg_catalog.concat(NEW.id, ' ', NEW.state));
+  END IF;
+  IF NEW.owner IS NULL THEN
     RETURN NEW;
   END IF;
   IF NEW.state::pg_catalog.text OPERATOR(pg_catalog.=) OLD.state::pg_catalog.text THEN
@@ -239,14 +247,17 @@ ALTER TABLE :"schema".:"ledger2" REPLICA IDENTITY FULL;
 
 -- == Dependencies and owed successors ==
 
--- With `failed`, the predecessor has ended, but not as DONE; such a row is kept only for tasks that wait for a failure.
+-- With `failed`, the predecessor has ended, but not as DONE; such a row is kept only for tasks that wait for a failure. If
+-- it is null, the predecessor has ended, and is not pruned before the task has ended, which may read its output.
 -- The second table has the ended tasks whose successors the server has rejected so far. Their `error` says why.
 CREATE TABLE IF NOT EXISTS :"schema".:"dependencyTable" (
   predecessor bigint NOT NULL,
   task bigint NOT NULL,
-  failed boolean NOT NULL DEFAULT false,
+  failed boolean DEFAULT false,
   PRIMARY KEY (predecessor, task)
 );
+
+ALTER TABLE :"schema".:"dependencyTable" ALTER failed DROP NOT NULL;
 
 CREATE INDEX IF NOT EXISTS :"dependencyIndex" ON :"schema".:"dependencyTable" (task);
 
@@ -257,6 +268,59 @@ TRUNCATE :"schema".:"dependencyTable", :"schema".:"owedTable";
 
 COMMENT ON TABLE :"schema".:"dependencyTable" IS 'For pg-task''s own use: which waiting tasks wait for the end of which tasks';
 COMMENT ON TABLE :"schema".:"owedTable" IS 'For pg-task''s own use: ended tasks whose next run could not be planned yet';
+
+-- == Failures in a row ==
+
+-- How many tasks of a group with `suspend` have failed in a row. Schedules count in their rows. The hash is that of the
+-- name of the group, which could be too long for an index.
+CREATE TABLE IF NOT EXISTS :"schema".:"failureTable" (hash bigint PRIMARY KEY, failures integer NOT NULL);
+
+-- Removes rows left over from a dropped task table.
+TRUNCATE :"schema".:"failureTable";
+
+COMMENT ON TABLE :"schema".:"failureTable" IS 'For pg-task''s own use: how many tasks of a group have failed in a row';
+
+-- Tells the manager, whose log says it, and returns the plan of a paused schedule. Messages of the level INFO reach the
+-- client whatever client_min_messages is.
+CREATE OR REPLACE FUNCTION :"schema".:"suspended"(about jsonb, channel text) RETURNS timestamptz LANGUAGE plpgsql AS $function$ BEGIN
+  RAISE INFO 'suspended' USING ERRCODE = 'PGT02', DETAIL = about;
+  IF channel IS NOT NULL THEN
+    PERFORM pg_catalog.pg_notify(channel, pg_catalog.concat(about OPERATOR(pg_catalog.->>) 'id'::pg_catalog.text, ' SUSPENDED'));
+  END IF;
+  RETURN 'infinity';
+END $function$;
+
+COMMENT ON FUNCTION :"schema".:"suspended"(jsonb, text) IS 'pg-task suspended';
+
+-- Counts the end of a task of a group, and pauses the group after `most` failures in a row. When the pause is over, the
+-- count begins anew. Returns whether the group has been paused.
+CREATE OR REPLACE FUNCTION :"schema".:"countFailure"(task bigint, name text, failed boolean, most integer, channel text)
+RETURNS boolean LANGUAGE plpgsql AS $function$
+#variable_conflict use_variable
+DECLARE
+  place pg_catalog.int8 := pg_catalog.hashtextextended(name, 0);
+  counted pg_catalog.int4;
+  paused pg_catalog.bool := false;
+BEGIN
+  IF failed THEN
+    INSERT INTO :"schema".:"failureTable" AS f (hash, failures) VALUES (place, 1)
+    ON CONFLICT (hash) DO UPDATE SET failures = f.failures OPERATOR(pg_catalog.+) 1 RETURNING f.failures INTO counted;
+    IF counted OPERATOR(pg_catalog.<) most THEN
+      RETURN false;
+    END IF;
+    INSERT INTO :"schema".:"pauseTable" ("group", reason)
+    SELECT name, pg_catalog.concat('suspended after ', CASE WHEN counted OPERATOR(pg_catalog.>) 1 THEN pg_catalog.concat(counted, ' failures in a row, the last') ELSE 'a failure,' END, ' that of task ', task)
+    WHERE NOT EXISTS (SELECT FROM :"schema".:"pauseTable" AS p WHERE p."group" OPERATOR(pg_catalog.=) name);
+    paused := FOUND;
+    IF paused THEN
+      PERFORM :"schema".:"suspended"(pg_catalog.jsonb_build_object('id', task, 'group', name, 'failures', counted), channel);
+    END IF;
+  END IF;
+  DELETE FROM :"schema".:"failureTable" AS f WHERE f.hash OPERATOR(pg_catalog.=) place;
+  RETURN paused;
+END $function$;
+
+COMMENT ON FUNCTION :"schema".:"countFailure"(bigint, text, boolean, integer, text) IS 'pg-task count failure';
 
 -- == Functions that sessions call around each run ==
 
@@ -390,7 +454,8 @@ $function$;
 CREATE OR REPLACE FUNCTION :"schema".:"errorsRows"()
 RETURNS TABLE (error text, count bigint, last_seen timestamptz, last_id bigint)
 LANGUAGE sql STABLE AS $function$
-  SELECT e.error, pg_catalog.count(*), pg_catalog.max(e.stop), pg_catalog.max(e.id)
+  SELECT e.error, pg_catalog.count(*), pg_catalog.max(e.stop),
+    (pg_catalog.array_agg(e.id ORDER BY e.stop DESC NULLS LAST, e.id DESC))[1]
   FROM (
     SELECT pg_catalog."left"(pg_catalog.split_part(t.error::pg_catalog.text, E'\n', 1), 1000) AS error,
       t.stop::pg_catalog.timestamptz AS stop, t.id::bigint AS id
@@ -481,7 +546,7 @@ BEGIN
       ['error', 'First line, up to 1000 characters'],
       ['count', 'Tasks with this error'],
       ['last_seen', 'Latest stop of these tasks'],
-      ['last_id', 'Largest id of these tasks']]),
+      ['last_id', 'Id of the task that ended last']]),
     (:'groupsView', :'groupsRows', 'pg-task view: groups in which tasks run, wait or are paused', ARRAY[
       ['group', 'Group name, of any remote'],
       ['running', 'Running tasks'],

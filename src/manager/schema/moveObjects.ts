@@ -41,21 +41,21 @@ export async function moveObjects(client: Client, from: TaskTable, to: TaskTable
   const found = await findObjects(client, from, to, [...names.keys()]);
   for (const { kind, schema, name, rest } of found) {
     const target = names.get(name) ?? name;
-    const isTrigger = kind === "TRIGGER";
+    const isOnTable = kind === "TRIGGER" || kind === "POLICY";
     const of = (each: string): string =>
-      isTrigger ? `${identifier(each)} ON ${rest}` : `${identifier(schema)}.${identifier(each)}${rest}`;
+      isOnTable ? `${identifier(each)} ON ${rest}` : `${identifier(schema)}.${identifier(each)}${rest}`;
     if (target !== name) await client.query(`ALTER ${kind} ${of(name)} RENAME TO ${identifier(target)}`);
-    // An index is in the schema of its table, and a trigger in none.
-    if (!isTrigger && kind !== "INDEX" && schema !== to.schema)
+    // An index is in the schema of its table, and a trigger or policy in none.
+    if (!isOnTable && kind !== "INDEX" && schema !== to.schema)
       await client.query(`ALTER ${kind} ${of(target)} SET SCHEMA ${identifier(to.schema)}`);
   }
 }
 
 interface FoundObject {
-  readonly kind: "TRIGGER" | "INDEX" | "TABLE" | "VIEW" | "FUNCTION";
+  readonly kind: "TRIGGER" | "POLICY" | "INDEX" | "TABLE" | "VIEW" | "FUNCTION" | "PROCEDURE";
   readonly schema: string;
   readonly name: string;
-  /** The parameters of a function in parentheses, the relation of a trigger, otherwise empty. */
+  /** The parameters of a function in parentheses, the relation of a trigger or policy, otherwise empty. */
   readonly rest: string;
 }
 
@@ -75,17 +75,21 @@ async function findObjects(
        AND (n.nspname = $2 AND c.relname = ANY ($3::text[]) OR c.oid = pg_catalog.to_regclass($1)
          OR c.oid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(pg_catalog.to_regclass($1)) AS p))
      UNION ALL
+     SELECT 'POLICY', n.nspname, y.polname, pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_policy AS y
+     JOIN pg_catalog.pg_class AS c ON c.oid = y.polrelid JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+     WHERE y.polname = ANY ($3::text[]) AND c.oid = pg_catalog.to_regclass($1)
+     UNION ALL
      SELECT CASE c.relkind WHEN 'r' THEN 'TABLE' WHEN 'v' THEN 'VIEW' ELSE 'INDEX' END, n.nspname, c.relname, ''
      FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
      LEFT JOIN pg_catalog.pg_index AS i ON i.indexrelid = c.oid
      WHERE c.relname = ANY ($3::text[]) AND (n.nspname = $2 OR i.indrelid = pg_catalog.to_regclass($1))
        AND (c.relkind IN ('r', 'i', 'I') OR c.relkind = 'v' AND pg_catalog.obj_description(c.oid, 'pg_class') LIKE 'pg-task view%')
      UNION ALL
-     SELECT 'FUNCTION', n.nspname, p.proname, pg_catalog.format('(%s)', pg_catalog.pg_get_function_identity_arguments(p.oid))
+     SELECT CASE p.prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END, n.nspname, p.proname, pg_catalog.format('(%s)', pg_catalog.pg_get_function_identity_arguments(p.oid))
      FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
      WHERE n.nspname = $2 AND p.proname = ANY ($3::text[]) AND pg_catalog.obj_description(p.oid, 'pg_proc') LIKE 'pg-task %'`,
     [to.qualified, from.schema, names],
   );
-  const order = ["TRIGGER", "INDEX", "TABLE", "VIEW", "FUNCTION"];
+  const order = ["TRIGGER", "POLICY", "INDEX", "TABLE", "VIEW", "FUNCTION", "PROCEDURE"];
   return rows.toSorted((one, other) => order.indexOf(one.kind) - order.indexOf(other.kind));
 }

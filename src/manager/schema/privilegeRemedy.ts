@@ -31,6 +31,17 @@ export async function readGrantToRead(client: Client, table: TaskTable): Promise
   return granted.length === 0 ? null : granted.map((each) => `GRANT ${each} TO ${identifier(user)}`).join("; ");
 }
 
+/** The GRANT that the current role needs to pause and resume groups. Null if it lacks nothing. */
+export async function readGrantToPause(client: Client, { pauses }: TaskTable): Promise<string | null> {
+  const { rows } = await client.query<{ user: string; lacking: string[] }>(
+    `SELECT current_user::text AS "user", ARRAY(SELECT p FROM pg_catalog.unnest(ARRAY['SELECT', 'INSERT', 'DELETE']) AS p
+       WHERE NOT pg_catalog.has_table_privilege($1, p)) AS lacking`,
+    [pauses],
+  );
+  const [{ user, lacking } = { user: "", lacking: [] }] = rows;
+  return lacking.length === 0 ? null : `GRANT ${lacking.join(", ")} ON ${pauses} TO ${identifier(user)}`;
+}
+
 /** The current role, and the privilege that it lacks to create the table, as in GRANT. */
 export async function readLackingToCreate(
   client: Client,

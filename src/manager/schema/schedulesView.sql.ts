@@ -55,8 +55,17 @@ export function repetitions(since: string, count: number): string {
       WHERE r.at OPERATOR(pg_catalog.>) ${since} ORDER BY r.at LIMIT ${count}) END`;
 }
 
+/** SQL condition: so many runs of the schedule have failed in a row that it has been paused. */
+export const hasFailedTooOften = (alias: string): string =>
+  `coalesce(${alias}.failures OPERATOR(pg_catalog.>=) greatest(${alias}.suspend, 1), false)`;
+
 const firstLine = (text: string, length: number): string =>
   `pg_catalog."left"(pg_catalog.split_part(${text}, E'\\n', 1), ${length})`;
+
+/** SQL of a query on the latest claimed rows with a schedule, of which the alias is `c`. */
+export const latestClaims = (qualified: string, columns: string): string =>
+  `SELECT ${columns} FROM ${qualified} AS c WHERE ${hasSchedule("c")} AND c.ready IS NULL AND c.take IS NOT NULL
+          ORDER BY c.ready DESC, c.take DESC LIMIT ${maxClaimed}`;
 
 /**
  * SQL of a query on the schedules of a table. A schedule is the row of a repeating task that waits or runs, or that has
@@ -71,6 +80,7 @@ const firstLine = (text: string, length: number): string =>
  *   error.
  * - `since`: the coming times are those after this one. If the row waits, its planned time precedes them.
  *
+ * - `suspended_after`: if it is paused because so many runs in a row have failed: how many.
  * - `owed`: why the next run, or the time that the rule's query has returned, could not be written yet.
  *
  * @param withOwed whether to include the rows that owe their successors, which needs the right to read their table
@@ -78,20 +88,21 @@ const firstLine = (text: string, length: number): string =>
 export function schedulesQuery({ schema, qualified, qualifiedOwed }: TaskTable, withOwed = false): string {
   const calendar = identifier(schema);
   const tries = `CASE WHEN t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' THEN greatest(t.attempt::integer, 0) ELSE 0 END`;
-  const optional = `t.rule, t.zone, t.catchup IS TRUE AS catchup, t.overlap IS TRUE AS overlap, t.due,
+  const optional = `t.rule, t.zone, t.catchup IS TRUE AS catchup, t.overlap IS TRUE AS overlap, t.due, t.shift, t.suspend, t.failures,
       coalesce(t.wait OPERATOR(pg_catalog.<) 0, false) AS computes, coalesce(t.wait OPERATOR(pg_catalog.>=) 0, false) AS awaits, ${calendar}.task_rule_kind(t.rule) OPERATOR(pg_catalog.=) 'query' AS is_query`;
   // Names rather than an asterisk, so that readers need no privilege on other columns, such as `remote`.
   const stored = `c.id, c.parent, c."group", c.repeat, c.drift, c.active, c.state, c.plan, c.ready, c.max, c.owner, c.input, c.error,
-            c.key, c.attempt, c.rule, c.zone, c.catchup, c.overlap, c.due, c.wait`;
+            c.key, c.role, c.attempt, c.rule, c.zone, c.catchup, c.overlap, c.due, c.wait, c.shift, c.suspend, c.failures`;
   const columns = `t.id::bigint AS id, t.parent::bigint AS parent, t."group"::pg_catalog.text AS "group", t.repeat, t.drift, t.active,
       t.state::pg_catalog.text AS state, t.plan::pg_catalog.timestamptz AS plan, t.ready, t.max, t.owner, t.input::pg_catalog.text AS input,
-      t.key, ${tries} AS failed_tries, CASE WHEN ${tries} OPERATOR(pg_catalog.>) 0 THEN ${firstLine("t.error::pg_catalog.text", 1000)} END AS try_error, ${optional}`;
+      t.key, t.role::pg_catalog.text AS role, ${tries} AS failed_tries, CASE WHEN ${tries} OPERATOR(pg_catalog.>) 0 THEN ${firstLine("t.error::pg_catalog.text", 1000)} END AS try_error, ${optional}`;
   const owed = withOwed
     ? `
         UNION ALL
         SELECT ${columns}, ${owedReason("t")} AS owed FROM ${qualifiedOwed} AS o JOIN ${qualified} AS t ON t.id OPERATOR(pg_catalog.=) o.task WHERE ${isOwing("t")}`
     : "";
-  return `SELECT s.*, s.state OPERATOR(pg_catalog.=) 'PLAN' AND s.owner IS NULL AND s.plan OPERATOR(pg_catalog.=) 'infinity' AND NOT s.awaits AS halted,
+  const halted = `s.state OPERATOR(pg_catalog.=) 'PLAN' AND s.owner IS NULL AND s.plan OPERATOR(pg_catalog.=) 'infinity' AND NOT s.awaits`;
+  return `SELECT s.*, ${halted} AS halted, CASE WHEN ${halted} AND ${hasFailedTooOften("s")} THEN s.failures END AS suspended_after,
       greatest(s.base, CASE WHEN s.catchup AND s.active OPERATOR(pg_catalog.<) interval '5000 years' THEN pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) s.active
         WHEN s.catchup THEN s.base ELSE pg_catalog.statement_timestamp() END) AS since
     FROM (
@@ -100,8 +111,7 @@ export function schedulesQuery({ schema, qualified, qualifiedOwed }: TaskTable, 
         SELECT ${columns}, CASE WHEN ${runsQueryAgain("t")} THEN ${owedReason("t")} END AS owed FROM ${qualified} AS t WHERE ${hasSchedule("t")} AND t.ready IS NOT NULL
         UNION ALL
         SELECT ${columns}, NULL FROM (
-          SELECT ${stored} FROM ${qualified} AS c WHERE ${hasSchedule("c")} AND c.ready IS NULL AND c.take IS NOT NULL
-          ORDER BY c.ready DESC, c.take DESC LIMIT ${maxClaimed}
+          ${latestClaims(qualified, stored)}
         ) AS t WHERE t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK'])${owed}
       ) AS w
     ) AS s`;
@@ -111,7 +121,10 @@ export function schedulesQuery({ schema, qualified, qualifiedOwed }: TaskTable, 
 export function comingTimes({ schema }: TaskTable, count: number): string {
   const computed = (most: number): string =>
     `CASE WHEN s.rule IS NULL THEN ${repetitions("s.since", most)}
-        WHEN NOT s.is_query THEN ${identifier(schema)}.task_upcoming(s.rule, s.zone, s.since, ${most}) END`;
+        WHEN s.is_query THEN NULL
+        WHEN s.shift IS NULL THEN ${identifier(schema)}.task_upcoming(s.rule, s.zone, s.since, ${most})
+        ELSE ARRAY(SELECT u.at OPERATOR(pg_catalog.+) s.shift FROM
+          pg_catalog.unnest(${identifier(schema)}.task_upcoming(s.rule, s.zone, s.since OPERATOR(pg_catalog.-) s.shift, ${most})) WITH ORDINALITY AS u(at, place) ORDER BY u.place) END`;
   return `CASE WHEN s.halted OR s.awaits OR s.owed IS NOT NULL THEN '{}' WHEN s.state OPERATOR(pg_catalog.<>) 'PLAN' THEN coalesce(${computed(count)}, '{}')
       WHEN s.computes THEN '{}' ELSE pg_catalog.array_cat(ARRAY[s.plan], ${computed(count - 1)}) END`;
 }
@@ -150,6 +163,7 @@ const columnComments: readonly (readonly [name: string, type: string, comment: s
   ["failed_tries", "integer", "How many tries of the run that waits have failed"],
   ["try_error", "text", "First line of the error of the last of these tries"],
   ["owed", "text", "Why the next run could not be planned yet although the row has ended; null if this is not so"],
+  ["role", "text", "The role that it runs as, in a table with users"],
 ];
 
 /** A single SELECT, so that the server inlines the function. */
@@ -163,7 +177,7 @@ export function functionStatement(table: TaskTable): string {
     ${isPausedSchedule(table)},
     l.id::bigint, l.state::pg_catalog.text, l.stop::pg_catalog.timestamptz, ${firstLine("l.error::pg_catalog.text", 1000)},
     ${firstLine("pg_catalog.btrim(s.input, E' \\n\\t\\r')", 200)}, s.key,
-    s.failed_tries, s.try_error, s.owed
+    s.failed_tries, s.try_error, s.owed, s.role
   FROM (${schedulesQuery(table, true)}) AS s LEFT JOIN ${qualified} AS l
     ON ${isLastRun("CASE WHEN s.owed IS NULL THEN s.parent ELSE s.id END")}`;
   return `CREATE OR REPLACE FUNCTION ${table.qualifiedSchedulesRows}() RETURNS TABLE (${columns}) LANGUAGE sql STABLE AS ${literal(body)}`;

@@ -4,6 +4,7 @@
  * page and the soak test ask for the reasons (`startBlockers`). Only the manager knows its sessions, so the rest of the
  * rule is in src/manager/groups/activeGroup.ts: which groups a claim reads.
  */
+import { ownKey } from "./ownKey.sql.js";
 import { hasSchedule } from "./schedulesView.sql.js";
 import type { TaskTable } from "./taskTable.js";
 
@@ -87,8 +88,13 @@ export function groupHeads(table: TaskTable, { after, ...query }: DueQuery & { r
 /** How many others of its group can run when a task starts. A negative `max` counts as 0, as in the index. */
 export const maxOthers = "greatest(max, 0)";
 
-/** The task expires. It never does if `active` exceeds the range of dates, or while its plan is to be computed. */
-export const isLate = (alias = ""): string =>
+/**
+ * The task expires, because `active` or the time limit of its chain is over. `active` never is if it exceeds the range
+ * of dates, or while the plan is to be computed.
+ */
+export const isLate = (alias = ""): string => `((${alias}deadline <= now()) IS TRUE OR ${isInactive(alias)})`;
+
+const isInactive = (alias: string): string =>
   `${alias}max >= 0 AND CASE WHEN ${alias}active < interval '100000 years' THEN ${alias}plan + ${alias}active <= now() ELSE false END AND NOT ${mustRunQuery(alias)}`;
 
 /** SQL condition: the rule is a query that has to run before the planned time is known. */
@@ -103,8 +109,11 @@ export const gapMs = (alias = ""): string =>
 
 export const hasGap = (alias = ""): string => `(${alias}gap > interval '0') IS TRUE`;
 
-export const isKeyFree = ({ hasKeys }: TaskTable, parameter: string): string =>
-  hasKeys ? `(key IS NULL OR (key IN (SELECT unnest(${parameter}::text[]))) IS NOT TRUE)` : "true";
+export function isKeyFree({ hasKeys, usersOwner }: TaskTable, parameter: string): string {
+  if (!hasKeys) return "true";
+  const key = usersOwner === null ? "key" : ownKey();
+  return `(key IS NULL OR (${key} IN (SELECT unnest(${parameter}::text[]))) IS NOT TRUE)`;
+}
 
 export const keyParameter = (
   { hasKeys }: TaskTable,

@@ -1,9 +1,10 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { literal } from "../../shared/postgres/quoting.js";
+import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { taskStates } from "../../shared/taskState.js";
 import type { FoundColumn } from "./adoption/layout.js";
 import type { TaskTable } from "./taskTable.js";
+import { isTrustedOwner } from "./trustedOwner.sql.js";
 
 /** All tables of a schema share the enum type of the column `state`. */
 export async function ensureStateType(client: Client, table: TaskTable): Promise<void> {
@@ -12,14 +13,20 @@ export async function ensureStateType(client: Client, table: TaskTable): Promise
   await client.query(`CREATE TYPE ${table.stateType} AS ENUM (${taskStates.map(literal).join(", ")})`);
 }
 
-/** Null if there is no such enum. @throws PgTaskError SCHEMA_INCOMPATIBLE if its name is taken */
+/**
+ * Null if there is no such enum.
+ *
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE if its name is taken, or if it belongs to a role that the manager does not
+ *   trust: whoever owns a type can create casts, which are functions that run as whoever reads a state as text
+ */
 export async function missingStates(client: Client, table: TaskTable): Promise<string[] | null> {
-  const { rows } = await client.query<{ kind: string; labels: string[] }>(
+  const { rows } = await client.query<{ kind: string; labels: string[]; owner: string; trusted: boolean }>(
     `SELECT t.typtype AS kind, ARRAY(
-       SELECT e.enumlabel::text FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid) AS labels
+       SELECT e.enumlabel::text FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid) AS labels,
+       pg_catalog.pg_get_userbyid(t.typowner) AS owner, t.typowner = n.nspowner OR ${isTrustedOwner("t.typowner", "$2")} AS trusted
      FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
      WHERE n.nspname = $1 AND t.typname = 'state'`,
-    [table.schema],
+    [table.schema, table.qualified],
   );
   const [found] = rows;
   // A table named `state` also occupies `state` as a type name.
@@ -30,6 +37,11 @@ export async function missingStates(client: Client, table: TaskTable): Promise<s
       `the type of the column state already has the name ${table.qualified}: give another "table"`,
     );
   }
+  if (!found.trusted)
+    throw new PgTaskError(
+      "SCHEMA_INCOMPATIBLE",
+      `the type ${table.stateType} belongs to role ${identifier(found.owner)}, which could let others run its functions: give another "schema", or give the type to the owner of the schema`,
+    );
   const missing = taskStates.filter((state) => !found.labels.includes(state));
   if (found.kind === "e" && !missing.includes("PLAN")) return missing;
   throw new PgTaskError(

@@ -38,6 +38,16 @@ const suffixes = {
   /** The trigger function for other tables. */
   asyncFunction: "async",
   chainFunction: "chain",
+  /** The functions that change tasks, which users call. */
+  scheduleFunction: "schedule",
+  unscheduleFunction: "unschedule",
+  pauseFunction: "pause",
+  resumeFunction: "resume",
+  runFunction: "run",
+  stopFunction: "stop",
+  retryFunction: "retry",
+  signalFunction: "signal",
+  waitProcedure: "wait",
   /** Views for users, and the functions that these views read. */
   statsView: "stats",
   statsRows: "stats_rows",
@@ -53,9 +63,20 @@ const suffixes = {
   dependencyIndex: "after_task_idx",
   /** The ended rows whose successors the server has rejected so far. */
   owedTable: "owed",
+  /** Failures in a row of groups, the function that counts them, and the one that tells the manager. */
+  failureTable: "group_failures",
+  countFailure: "count_failure",
+  suspended: "suspended",
   /** The tasks whose predecessors have to be looked up. */
   holdIndex: "hold_idx",
   keyIndex: "key_idx",
+  /** Of tables whose tasks run as their users: the roles, their logins, and who may write whose tasks. */
+  roleTable: "role",
+  roleFunction: "role_check",
+  rolePolicy: "own",
+  authorFunction: "author",
+  authorInsertTrigger: "author_insert",
+  authorUpdateTrigger: "author_update",
 } as const;
 
 const qualifiedObjects = {
@@ -70,10 +91,22 @@ const qualifiedObjects = {
   qualifiedOptions: "optionsFunction",
   qualifiedAsync: "asyncFunction",
   qualifiedChain: "chainFunction",
+  qualifiedSchedule: "scheduleFunction",
+  qualifiedUnschedule: "unscheduleFunction",
+  qualifiedPause: "pauseFunction",
+  qualifiedResume: "resumeFunction",
+  qualifiedRun: "runFunction",
+  qualifiedStop: "stopFunction",
+  qualifiedRetry: "retryFunction",
+  qualifiedSignal: "signalFunction",
+  qualifiedWait: "waitProcedure",
   qualifiedSchedules: "schedulesView",
   qualifiedSchedulesRows: "schedulesRows",
   qualifiedDependencies: "dependencyTable",
   qualifiedOwed: "owedTable",
+  qualifiedCountFailure: "countFailure",
+  qualifiedSuspended: "suspended",
+  qualifiedRoles: "roleTable",
 } as const satisfies Readonly<Record<string, keyof typeof suffixes>>;
 
 type ObjectNames = Readonly<Record<keyof typeof suffixes, string>>;
@@ -90,6 +123,8 @@ export interface TaskTable extends ObjectNames, QualifiedNames {
   stateType: string;
   /** Whether the table has the index of keys, without which keys are refused. `ensureTable` replaces this value. */
   hasKeys: boolean;
+  /** The table's owner, if each task runs as the role in its row. `ensureTable` replaces this value. */
+  usersOwner: string | null;
   /** The oid of the table that a manager has served under this name; null if none has. The manager replaces this value. */
   servedOid: number | null;
 }
@@ -103,6 +138,7 @@ export function taskTable(schema: string, table: string): TaskTable {
     logName: `${schema}.${table}`,
     stateType: `${identifier(schema)}.state`,
     hasKeys: true,
+    usersOwner: null,
     servedOid: null,
     ...objects,
     ...mapValues(qualifiedObjects, (object) => `${identifier(schema)}.${identifier(objects[object])}`),

@@ -34,10 +34,12 @@ export class ExecutorMessageHandler {
       case "opened":
         this.#opened(message.session, message.backend);
         break;
-      case "openFailed":
+      case "openFailed": {
+        const lane = this.#options.registry.get(message.session)?.lane ?? null;
         this.#remove(message.session);
-        this.#options.events.openFailed(message.reason);
+        this.#options.events.openFailed(message.reason, lane);
         break;
+      }
       case "results":
         this.#addResults(message.results);
         return;
@@ -76,7 +78,8 @@ export class ExecutorMessageHandler {
     if (reason !== null) this.#options.log.error({ reason: reason.message }, "executor thread died");
     for (const session of this.#options.registry) {
       if (session.thread !== thread) continue;
-      if (session.state === "opening" && reason !== null) this.#options.events.openFailed(toReport(reason));
+      if (session.state === "opening" && reason !== null)
+        this.#options.events.openFailed(toReport(reason), session.lane);
       this.#remove(session.number);
     }
     this.#options.events.changed(true);
@@ -86,7 +89,7 @@ export class ExecutorMessageHandler {
     const session = this.#options.registry.get(number);
     if (session === undefined) return;
     this.#options.registry.setBackend(session, backend);
-    this.#options.events.opened();
+    this.#options.events.opened(session.lane);
   }
 
   #addResults(results: readonly RunResult[]): void {

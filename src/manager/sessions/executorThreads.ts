@@ -1,11 +1,9 @@
-import { fileURLToPath } from "node:url";
 import { MessageChannel, type MessagePort } from "node:worker_threads";
-import { Piscina } from "piscina";
+import type { Piscina } from "piscina";
 import { sleep } from "../../shared/backoff.js";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { HandshakeSender } from "../../shared/ipc/handshake.js";
 import type { Log } from "../../shared/log.js";
-import { packageFile } from "../../shared/packageFile.js";
 import type {
   Dispatch,
   ExecutorParameters,
@@ -13,14 +11,8 @@ import type {
   FromExecutor,
   ToExecutor,
 } from "../../shared/ipc/executorMessages.js";
-import type { RemoteProcess, Run } from "../../shared/ipc/run.js";
-
-// One CommonJS file, because Node.js aborts the whole process if a thread is terminated while it loads ES modules for
-// Piscina, and because one file loads faster than many.
-const entry = fileURLToPath(packageFile("dist/src/executor/host.cjs"));
-
-/** The largest value that the setting `pg_conf.threads` can have. */
-const maxThreads = 1024;
+import type { RemoteProcess, RemoteRunState, Run } from "../../shared/ipc/run.js";
+import type { ExecutorPools } from "./executorPools.js";
 
 /** How long threads may take to close their sessions when they are stopped, in ms. */
 const maxStopMs = 5_000;
@@ -55,6 +47,7 @@ export interface ExecutorThreadsOptions {
   /** The time within which a thread has to acknowledge a payload, in ms. */
   readonly closeMs: () => number;
   readonly events: ExecutorEvents;
+  readonly pools: ExecutorPools;
   readonly log: Log;
   readonly threadLog: Log;
 }
@@ -73,7 +66,10 @@ export class ExecutorThreads {
   readonly #threads = new Set<ExecutorThread>();
   #pool: Piscina | null = null;
   #started = 0;
-  readonly #remoteQueries = new Map<number, { thread: ExecutorThread; answer: (gone: boolean | null) => void }>();
+  readonly #remoteQueries = new Map<
+    number,
+    { thread: ExecutorThread; answer: (state: RemoteRunState | null) => void }
+  >();
   #queryCount = 0;
 
   constructor(options: ExecutorThreadsOptions) {
@@ -85,7 +81,7 @@ export class ExecutorThreads {
   }
 
   start(): ExecutorThread {
-    const pool = (this.#pool ??= this.#createPool());
+    const pool = (this.#pool ??= this.#takePool());
     const { port1: port, port2 } = new MessageChannel();
     const sender = new HandshakeSender();
     const data: ExecutorThreadData = { port: port2 };
@@ -120,11 +116,14 @@ export class ExecutorThreads {
     thread.port.postMessage(message);
   }
 
-  /** Asks the server of a remote run whether its backend is gone. Null if that cannot be determined. */
-  async findRemoteProcess(run: { readonly remote: string; readonly process: RemoteProcess }): Promise<boolean | null> {
+  /** Asks the server of a remote run what has become of it. Null if that cannot be determined. */
+  async findRemoteProcess(run: {
+    readonly remote: string;
+    readonly process: RemoteProcess;
+  }): Promise<RemoteRunState | null> {
     const [thread = this.start()] = this.#threads;
     const number = (this.#queryCount += 1);
-    const answer = new Promise<boolean | null>((resolve) =>
+    const answer = new Promise<RemoteRunState | null>((resolve) =>
       this.#remoteQueries.set(number, { thread, answer: resolve }),
     );
     this.send(thread, {
@@ -136,52 +135,53 @@ export class ExecutorThreads {
     return await answer;
   }
 
-  async end(): Promise<void> {
+  /** Ends the threads, or stops them and leaves one idle, so that it can be used again soon, by this manager or the next. */
+  async end({ keepsOne = false } = {}): Promise<void> {
     const pool = this.#pool;
     if (pool === null) return;
-    this.#pool = null;
     const threads = [...this.#threads];
+    this.#releasePool();
     for (const thread of threads) this.send(thread, { type: "stop" });
     const timeout = new AbortController();
     const stopped = Promise.all(threads.map((thread) => thread.ended)).then(() => timeout.abort());
     await Promise.race([stopped, sleep(maxStopMs, timeout.signal)]);
-    await pool.destroy();
+    if (keepsOne && timeout.signal.aborted) await this.#options.pools.giveBack(pool);
+    else await pool.destroy();
     this.#options.log.debug({ threads: threads.length }, "executor threads stopped");
   }
 
-  #createPool(): Piscina {
-    const pool = new Piscina({
-      filename: entry,
-      minThreads: 0,
-      // The caller limits the number of threads itself, because the limit may change.
-      maxThreads,
-      concurrentTasksPerWorker: 1,
-      // By default, Piscina drops a thread whose work has ended, without waiting until the thread has exited.
-      idleTimeout: Infinity,
-      // By default, Piscina blocks the event loop of an idle thread, but the thread's connections need the event loop.
-      atomics: "disabled",
-    });
-    pool.on("error", (error: unknown) => this.#abandon(pool, error));
-    // If the destroyed thread had a Piscina task, that task is rejected before the check runs.
-    pool.on("workerDestroy", () => setImmediate(() => this.#checkStarts(pool)));
-    return pool;
+  #takePool(): Piscina {
+    return this.#options.pools.take().on("error", this.#failed).on("workerDestroy", this.#workerEnded);
   }
+
+  #releasePool(): void {
+    this.#pool?.off("error", this.#failed).off("workerDestroy", this.#workerEnded);
+    this.#pool = null;
+  }
+
+  readonly #failed = (error: unknown): void => this.#abandon(error);
+
+  /** If the destroyed thread had a Piscina task, that task is rejected before the check runs. */
+  readonly #workerEnded = (): void => void setImmediate(() => this.#checkStarts());
 
   /**
    * Abandons the pool if it has fewer threads than Piscina tasks. Such a pool does not recover: if a thread dies before
    * it is ready, with or without an error, Piscina leaves the Piscina task of that thread queued forever.
    */
-  #checkStarts(pool: Piscina): void {
+  #checkStarts(): void {
+    const pool = this.#pool;
+    if (pool === null) return;
     const wanted = [...this.#threads].filter((thread) => thread.pool === pool);
     if (wanted.length <= pool.threads.length) return;
-    this.#abandon(pool, new PgTaskError("THREAD_DIED", "a thread ended before it was ready"));
+    this.#abandon(new PgTaskError("THREAD_DIED", "a thread ended before it was ready"));
   }
 
   /** Destroys the pool, because nothing else rejects its queued Piscina tasks. */
-  #abandon(pool: Piscina, error: unknown): void {
-    if (this.#pool !== pool) return;
+  #abandon(error: unknown): void {
+    const pool = this.#pool;
+    if (pool === null) return;
     this.#options.log.error({ reason: errorMessage(error) }, "executor thread failed to start");
-    this.#pool = null;
+    this.#releasePool();
     void pool.destroy();
   }
 
@@ -198,14 +198,14 @@ export class ExecutorThreads {
   #receive(thread: ExecutorThread, message: FromExecutor): void {
     if (message.type === "hello") thread.threadId = message.threadId;
     else if (message.type === "log") this.#options.threadLog[message.level](message.fields, message.message);
-    else if (message.type === "remoteProcessFound") this.#answerQuery(message.number, message.gone);
+    else if (message.type === "remoteProcessFound") this.#answerQuery(message.number, message.state);
     else if (message.type === "requestConnectionPermit" || message.type === "connectionPermitUsed")
       this.#options.events.connectionRequest(thread, message);
     else this.#options.events.message(thread, message);
   }
 
-  #answerQuery(number: number, gone: boolean | null): void {
-    this.#remoteQueries.get(number)?.answer(gone);
+  #answerQuery(number: number, state: RemoteRunState | null): void {
+    this.#remoteQueries.get(number)?.answer(state);
     this.#remoteQueries.delete(number);
   }
 

@@ -68,6 +68,10 @@ export class PoolScaler {
     this.#grantAnswered = false;
   }
 
+  get granted(): number {
+    return this.#granted;
+  }
+
   /** Closes free sessions beyond the grant. Once no more sessions than granted are open, answers the supervisor. */
   applyGrant(): void {
     const { size, closing } = this.#sessions;
@@ -94,12 +98,16 @@ export class PoolScaler {
     return { granted: this.#granted, demanded: this.#demanded, lookAhead, pauseMs };
   }
 
+  /** Whether all granted sessions are there, and the supervisor knows that many more are wanted. */
+  get isDemandKnown(): boolean {
+    return this.#sessions.size >= this.#granted && this.#hasMaxDemand;
+  }
+
   /** How many tasks beyond the number of free sessions a claim should look for. */
   get lookAhead(): number {
-    const { size, slow } = this.#sessions;
-    if (size >= this.#granted && this.#hasMaxDemand) return 0;
+    if (this.isDemandKnown) return 0;
     if (!this.#hasShortRuns) return maxLookAhead;
-    const wanted = this.#targetSize + slow + this.#components.reserve.kept - size;
+    const wanted = this.#targetSize + this.#sessions.slow + this.#components.reserve.kept - this.#sessions.laneSize;
     return Math.min(Math.max(0, wanted), maxLookAhead);
   }
 
@@ -118,7 +126,7 @@ export class PoolScaler {
   /** How many more sessions may get tasks. While runs are short, only a few are useful. */
   get usableSessions(): number {
     if (!this.#hasShortRuns) return Infinity;
-    return Math.max(0, this.#targetSize + this.#sessions.slow - this.#sessions.busy);
+    return Math.max(0, this.#targetSize + this.#sessions.slow - this.#sessions.laneBusy);
   }
 
   /**
@@ -184,6 +192,21 @@ export class PoolScaler {
     this.#sessions.open(count);
   }
 
+  /** With users: how many sessions can be opened for a lane now. Tells the supervisor of all that are wanted. */
+  async roomFor(client: Client, { wanted, more }: { readonly wanted: number; readonly more: number }): Promise<number> {
+    const { size } = this.#sessions;
+    // While the demand is known, `more` is not counted.
+    if (this.isDemandKnown) return 0;
+    this.#demand(size + more);
+    if (this.#components.executors.threads.size === 0) this.#components.executors.start();
+    const granted = Math.min(wanted, this.#granted - size);
+    if (granted <= 0) return 0;
+    const count = Math.min(granted, await this.#components.remoteCapacity.sessionShare(client));
+    this.#isFull = count < granted;
+    if (this.#isFull) this.#reportFull(count);
+    return count;
+  }
+
   /** Closes sessions that have been idle for `idleMs`, except one, and lowers the demand by their number. */
   shrink(idleMs = maxSessionIdleMs): void {
     const { size, closing, opening } = this.#sessions;
@@ -208,7 +231,7 @@ export class PoolScaler {
 
   async closeAll(): Promise<void> {
     this.#sessions.closeFree();
-    await this.#components.executors.end();
+    await this.#components.executors.end({ keepsOne: true });
     this.#demand(0);
     this.#reportedFull = this.#isFull = false;
     this.#failureLogged = false;

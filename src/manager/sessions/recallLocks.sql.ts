@@ -26,6 +26,28 @@ export async function revokePermits(client: Client, permits: readonly number[]):
   });
 }
 
+/** Tries to take the locks of these runs, so that they cannot begin. Returns those that were taken, as `keyOf` does. */
+export async function takeRunLocks(client: Client, runs: readonly RunLock[]): Promise<ReadonlySet<string>> {
+  const { rows } = await client.query<RunLock & { readonly taken: boolean }>({
+    name: "take run locks",
+    text: `SELECT r.pid, r.lock, pg_try_advisory_lock(r.pid, r.lock) AS taken FROM unnest($1::integer[], $2::integer[]) AS r(pid, lock)`,
+    values: [runs.map(({ pid }) => pid), runs.map(({ lock }) => lock)],
+  });
+  return new Set(rows.flatMap((row) => (row.taken ? keyOf(row.pid, row.lock) : [])));
+}
+
+/** Of runs whose locks were not taken, the server only says so. */
+export async function releaseRunLocks(client: Client, runs: readonly RunLock[]): Promise<void> {
+  await client.query({
+    name: "release run locks",
+    text: `SELECT pg_advisory_unlock(r.pid, r.lock) FROM unnest($1::integer[], $2::integer[]) AS r(pid, lock)`,
+    values: [runs.map(({ pid }) => pid), runs.map(({ lock }) => lock)],
+  });
+}
+
+/** Identifies a run by its backend and its lock. */
+export const keyOf = (pid: number, lock: number | undefined): string => `${pid} ${lock}`;
+
 export async function heldRunLocks(client: Client, pids: readonly number[]): Promise<RunLock[]> {
   const { rows } = await client.query<RunLock>({
     name: "held run locks",

@@ -2,7 +2,15 @@ import { randomLockKey } from "../../shared/postgres/advisoryLocks.js";
 import { inOneWrite, type Client } from "../../shared/postgres/client.js";
 import type { RecalledRuns, SentRuns } from "../../shared/ipc/executorMessages.js";
 import type { ExecutorThread, ExecutorThreads } from "./executorThreads.js";
-import { heldRunLocks, revokePermits, takePermits } from "./recallLocks.sql.js";
+import {
+  heldRunLocks,
+  keyOf,
+  releaseRunLocks,
+  revokePermits,
+  takePermits,
+  takeRunLocks,
+  type RunLock,
+} from "./recallLocks.sql.js";
 import { isBlocked, type PooledSession, type SessionPoolEvents } from "./session.js";
 import type { SessionRegistry } from "./sessionRegistry.js";
 
@@ -10,6 +18,12 @@ interface SentRecall extends SentRuns {
   readonly pid: number;
   /** The pipeline permit under which the runs were sent. Null if that permit has been revoked. */
   readonly permit: number | null;
+}
+
+/** A run whose lock the manager has taken, so that it cannot begin. */
+interface WithheldRun extends RunLock {
+  readonly session: number;
+  readonly id: string;
 }
 
 /**
@@ -26,6 +40,10 @@ interface SentRecall extends SentRuns {
  * begin any more. In addition, each run holds a lock of its own from its beginning to its end. If a run still holds its
  * own lock after the permit was revoked, none of the runs sent behind it has begun.
  *
+ * With users, any role can take the lock of a permit as soon as the manager releases it, so that the runs sent under it
+ * could begin after all. So the manager also takes the locks of the recalled runs themselves, whose keys nobody else knows,
+ * and keeps them until the executor has answered.
+ *
  * Permits also end when the server ends the manager's connection. After losing its connection, the manager knows that
  * this has happened only when it has locked the table again: the lost connection held the table lock too.
  */
@@ -36,6 +54,7 @@ export class Recalls {
   /** Recalls of runs that have been sent. Their sessions have no permit any more. */
   #sent: SentRecall[] = [];
   #unusedPermits: number[] = [];
+  #withheld: WithheldRun[] = [];
   readonly #permitRequests = new Set<number>();
   /** Whether the manager's present connection holds the table lock. If so, no other connection holds permits. */
   #isTableLocked = true;
@@ -51,7 +70,8 @@ export class Recalls {
   }
 
   get needsServer(): boolean {
-    return this.#sent.length + this.#unusedPermits.length + this.#permitRequests.size > 0;
+    if (this.#sent.length + this.#unusedPermits.length + this.#permitRequests.size > 0) return true;
+    return this.#withheld.some((run) => !this.#isRecalled(run));
   }
 
   /**
@@ -117,6 +137,7 @@ export class Recalls {
   detach(): void {
     for (const recall of this.#sent.splice(0)) this.#abandon({ ...recall, permit: null });
     this.#unusedPermits = [];
+    this.#withheld = [];
     for (const session of this.#registry) {
       this.#takePermit(session.number);
       session.permit = null;
@@ -132,9 +153,11 @@ export class Recalls {
       return;
     }
     const permits = this.#unusedPermits;
-    // This list belongs to the present connection, because `detach` starts a new list.
+    // These lists belong to the present connection, because `detach` starts new ones.
     const unused: number[] = [];
     this.#unusedPermits = unused;
+    const withheld = this.#withheld;
+    const over = withheld.filter((run) => !this.#isRecalled(run));
     let recalls = requested;
     try {
       recalls = await this.#stillDelayed(client, requested);
@@ -143,20 +166,27 @@ export class Recalls {
         const current = this.#takePermit(session);
         permits.push(...[permit, current].filter((each) => each !== null));
       }
-      if (recalls.length + permits.length === 0) return;
-      const [, running] = await inOneWrite(client, () =>
+      const wanted = this.#registry.hasLanes ? recalls.flatMap(withholdable) : [];
+      if (recalls.length + permits.length + over.length === 0) return;
+      withheld.push(...wanted);
+      const [, , taken, running] = await inOneWrite(client, () =>
         Promise.all([
           revokePermits(client, permits),
-          // Must be sent after the revocation. Only then does a run that is still executing prove that the runs behind
-          // it have not begun.
+          over.length === 0 ? null : releaseRunLocks(client, over),
+          wanted.length === 0 ? null : takeRunLocks(client, wanted),
+          // Must be sent after the revocation and the locks. Only then does a run that is still executing prove that the
+          // runs behind it have not begun.
           runningIn(client, recalls),
         ]),
       );
       for (const recall of recalls) {
         const sent = recall.sent ?? [];
         const index = sent.findIndex((run) => running.has(keyOf(recall.pid, run.lockKey)));
-        this.#complete(recall, new Set(index < 0 ? [] : sent.slice(index + 1).map(({ id }) => id)));
+        const behind = index < 0 ? [] : sent.slice(index + 1);
+        const unable = behind.filter(({ lockKey }) => taken?.has(keyOf(recall.pid, lockKey)) !== false);
+        this.#complete(recall, new Set(unable.map(({ id }) => id)));
       }
+      if (this.#withheld === withheld) this.#withheld = withheld.filter((run) => !over.includes(run));
     } catch (error) {
       // It is unknown which permits were revoked, so all of them are revoked later and the sessions get new ones.
       const affected = recalls.flatMap(({ permit }) => permit ?? []);
@@ -178,6 +208,10 @@ export class Recalls {
     } finally {
       for (const { session, permit } of requests) this.#setPermit(session, taken.has(permit) ? permit : null);
     }
+  }
+
+  #isRecalled({ session, id }: WithheldRun): boolean {
+    return this.#registry.get(session)?.recalledRuns.has(id) === true;
   }
 
   /** Abandons recalls for the sake of a slow run that has ended. They are no longer worth their cost. */
@@ -249,4 +283,5 @@ async function runningIn(client: Client, recalls: readonly SentRecall[]): Promis
   return new Set(held.map(({ pid, lock }) => keyOf(pid, lock)));
 }
 
-const keyOf = (pid: number, lock: number | undefined): string => `${pid} ${lock}`;
+const withholdable = ({ session, pid, ids, sent }: SentRecall): WithheldRun[] =>
+  (sent ?? []).flatMap(({ id, lockKey }) => (ids.includes(id) ? { session, id, pid, lock: lockKey } : []));

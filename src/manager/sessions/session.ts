@@ -21,6 +21,8 @@ export type SessionState = "opening" | "free" | "offered" | "busy" | "closing" |
 export interface PooledSession {
   readonly number: number;
   readonly thread: ExecutorThread;
+  /** With users: the role that it runs tasks of, null for the table's owner (`laneOf`). Without, always null. */
+  readonly lane: string | null;
   state: SessionState;
   /** The session's backend; null while the session is opening. */
   backend: BackendIdentity | null;
@@ -64,8 +66,8 @@ export interface SessionPoolEvents {
   lost(task: Pick<ClaimedTask, "id" | "hash" | "key">, owner: string, isCurrent: boolean, reason: string | null): void;
   /** Nothing has been received from this session's backend for `ms` ms, although an answer is expected. */
   silent(owner: string, ms: number): void;
-  opened(): void;
-  openFailed(reason: ErrorReport): void;
+  opened(lane: string | null): void;
+  openFailed(reason: ErrorReport, lane: string | null): void;
   objectMissing(): void;
   /** Asks for the session's current run to be cancelled. `confirmCancel` has to follow. */
   cancel(cancellation: CancellationRequest): void;
@@ -77,10 +79,11 @@ export interface CancellationRequest {
   readonly pid: number;
 }
 
-export function openingSession(number: number, thread: ExecutorThread): PooledSession {
+export function openingSession(number: number, thread: ExecutorThread, lane: string | null): PooledSession {
   return {
     number,
     thread,
+    lane,
     state: "opening",
     backend: null,
     unused: false,

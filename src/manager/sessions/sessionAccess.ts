@@ -43,6 +43,10 @@ export class SessionAccess {
     this.#components.send({ type: "sessionsRefused", reason });
   }
 
+  get isRefused(): boolean {
+    return this.#isRefused || this.#failure !== null;
+  }
+
   accepted(): void {
     if (this.#isRefused) this.#components.send({ type: "sessionsRefused", reason: null });
     this.#isRefused = false;

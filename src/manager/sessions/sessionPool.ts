@@ -15,17 +15,20 @@ import {
   type SessionPoolEvents,
 } from "./session.js";
 import { readLoad, type SessionPoolLoad } from "./sessionPoolLoad.js";
+import { OverrunMonitor } from "./overrunMonitor.js";
 import { Recalls } from "./recalls.js";
 import { SessionRegistry } from "./sessionRegistry.js";
 import { SlowRunMonitor, type SlowRunMonitorOptions } from "./slowRunMonitor.js";
 import { slowRunMs } from "../../shared/tuning.js";
-import { preferredSessionsPerThread } from "../model/tuning.js";
+import { longRunMs, preferredSessionsPerThread } from "../model/tuning.js";
 
 const defaultGroup = "group";
 
 interface SessionPoolOptions extends Omit<SlowRunMonitorOptions, "recall"> {
   readonly executors: ExecutorThreads;
   readonly maxThreads: () => number;
+  /** `pg_task.slow`, in ms. */
+  readonly slowMs: () => number;
   readonly events: SessionPoolEvents;
   readonly log: Log;
 }
@@ -35,6 +38,7 @@ export class SessionPool extends SessionRegistry {
   readonly #runTimes: RunTimes;
   readonly #messages: ExecutorMessageHandler;
   readonly #slowRuns: SlowRunMonitor;
+  readonly overruns: OverrunMonitor;
   readonly recalls: Recalls;
   #lastNumber = 0;
   /** New sessions log in with the settings of the last group: their first task probably belongs to it. */
@@ -53,25 +57,52 @@ export class SessionPool extends SessionRegistry {
       recalls,
       markStale: () => this.markStale(),
     });
+    this.overruns = new OverrunMonitor(this, { ...options, onChange: () => events.changed(false) });
     this.#slowRuns = new SlowRunMonitor(this, { ...options, recall: (ids) => recalls.recall(ids, true) });
   }
 
   /** The cycle that ends had no task for the sessions that are free now. */
   markUnused(): void {
-    if (this.free === 0) return;
+    if (this.counts.free === 0) return;
     for (const session of this) session.unused = session.state === "free";
   }
 
-  open(count: number): void {
+  /** @param lane with users, whose sessions they are */
+  open(count: number, lane: string | null = null): void {
     const opened = new Map<ExecutorThread, number[]>();
     for (let each = 0; each < count; each += 1) {
       const thread = this.#threadForNext();
       const number = (this.#lastNumber += 1);
-      this.add(openingSession(number, thread));
+      this.add(openingSession(number, thread, lane));
       opened.set(thread, [...(opened.get(thread) ?? []), number]);
     }
     for (const [thread, sessions] of opened)
-      this.executors.send(thread, { type: "open", sessions, group: this.#lastGroup });
+      this.executors.send(thread, { type: "open", sessions, group: this.#lastGroup, role: lane });
+  }
+
+  /**
+   * Makes room for a session of a lane that has none, or too few: closes one for which the claims since `claimedAt` had no
+   * task. For a lane that has none (`mayEnd`), one of the lane with the most sessions closes otherwise, after its current
+   * run.
+   */
+  giveUpOne(lane: string | null, mayEnd: boolean, claimedAt: number): void {
+    const sizes = this.laneSizes;
+    const sizeOf = (session: PooledSession): number => sizes.get(session.lane) ?? 0;
+    const others = [...this]
+      .filter((session) => session.lane !== lane && session.state !== "closing")
+      .toSorted((a, b) => sizeOf(b) - sizeOf(a));
+    const unused = others.find((session) => session.unused && session.idleSinceMs < claimedAt);
+    if (unused !== undefined) return this.close(unused);
+    if (!mayEnd || others.some(({ stale, queue }) => stale && queue.currentMs < longRunMs)) return;
+    const working = others.filter(({ state, stale }) => state === "busy" && !stale);
+    const largest = working.filter((session, _, [first]) => first !== undefined && sizeOf(session) === sizeOf(first));
+    const last = largest.find(({ queue }) => queue.currentMs < longRunMs) ?? largest[0];
+    if (last === undefined) return;
+    last.stale = true;
+    this.recalls.recall(
+      last.queue.queued.map(({ task }) => task.id),
+      false,
+    );
   }
 
   get load(): SessionPoolLoad {
@@ -84,7 +115,7 @@ export class SessionPool extends SessionRegistry {
     if (this.free === 0) return offered;
     for (const session of this) {
       if (offered.length >= count) break;
-      if (session.state !== "free" || session.backend === null) continue;
+      if (session.state !== "free" || session.backend === null || !this.isInLane(session)) continue;
       this.setState(session, "offered");
       const { number, backend } = session;
       offered.push({ ...backend, number, dedication: dedicationNow(session, backend) });
@@ -114,7 +145,7 @@ export class SessionPool extends SessionRegistry {
     const queueable: QueueableSession[] = [];
     for (const session of this) {
       const { number, state, backend, queue } = session;
-      if (state !== "busy" || backend === null || isBlocked(session)) continue;
+      if (state !== "busy" || backend === null || isBlocked(session) || !this.isInLane(session)) continue;
       if (queue.current?.task.exclusive === true) continue;
       const { expectedMs, groups } = queue;
       queueable.push({ ...backend, number, expectedMs, groups: [...groups] });
@@ -129,7 +160,8 @@ export class SessionPool extends SessionRegistry {
     const now = performance.now();
     for (const task of tasks) {
       const session = this.ofOwner(task.owner);
-      if (session === undefined || !canTake(session)) {
+      // Whatever the claim has done: the SQL of one role never reaches a session of another.
+      if (session === undefined || !canTake(session) || session.lane !== (task.lane ?? null)) {
         missed.push(task);
         continue;
       }
@@ -141,15 +173,16 @@ export class SessionPool extends SessionRegistry {
     }
     for (const [thread, batch] of batches) this.executors.dispatch(thread, batch);
     this.#slowRuns.start();
+    this.overruns.start();
     return missed;
   }
 
   #enqueue(session: PooledSession, task: ClaimedTask, now: number): void {
-    const { hash, group, mayPause, repeats, dedicated } = task;
+    const { hash, group, mayPause, endsPlainly, dedicated } = task;
     this.#lastGroup = group;
     this.enqueue(session, {
       task,
-      hasPlainEnd: !mayPause && !repeats,
+      hasPlainEnd: !mayPause && endsPlainly,
       expectedMs: this.#runTimes.expectedMs(hash) ?? slowRunMs,
       isStartWritten: task.startsNow,
       isStartUnknown: task.reportsStart,
@@ -265,13 +298,19 @@ function canTake(session: PooledSession): boolean {
   return session.state === "free" || session.state === "offered";
 }
 
+const toRun = (task: ClaimedTask, session: number, ledger: Run["ledger"]): Run =>
+  task.lane === undefined
+    ? toPlainRun(task, session, ledger)
+    : { ...toPlainRun(task, session, ledger), role: task.role ?? null, lane: task.lane };
+
 /** Copies only what the executor needs, because copying whole objects costs more than the rest here. */
-const toRun = (task: ClaimedTask, session: number, ledger: Run["ledger"]): Run => ({
+const toPlainRun = (task: ClaimedTask, session: number, ledger: Run["ledger"]): Run => ({
   session,
   ledger,
   id: task.id,
   input: task.input,
   args: task.args,
+  results: task.results,
   group: task.group,
   timeoutMs: task.timeoutMs,
   dedicated: task.dedicated,

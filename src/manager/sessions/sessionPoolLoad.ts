@@ -1,10 +1,13 @@
 import { noLoad, type GroupLoad } from "../groups/activeGroup.js";
+import type { ClaimedTask } from "../model/tasks.js";
 import type { PooledSession } from "./session.js";
 import type { SessionRegistry } from "./sessionRegistry.js";
 
 export interface SessionPoolLoad {
   readonly busy: number;
   readonly groups: ReadonlyMap<number, GroupLoad>;
+  /** The tasks that run. */
+  readonly current: readonly ClaimedTask[];
   readonly keys: readonly string[];
   /** Pids of the backends of sessions that are free and not dedicated to a group. */
   readonly free: readonly number[];
@@ -23,6 +26,7 @@ export function readLoad(registry: SessionRegistry): SessionPoolLoad {
   return {
     busy: count(({ queue }) => queue.size > 0),
     groups: readGroups(sessions),
+    current: sessions.flatMap(({ queue }) => queue.current?.task ?? []),
     keys: sessions.flatMap(({ queue }) => queue.all.flatMap(({ task }) => task.key ?? [])),
     free: pidsOf(({ state, dedication }) => state === "free" && dedication === null),
     working: pidsOf(({ queue, recalledRuns }) => queue.current?.task.exclusive === false || recalledRuns.size > 0),

@@ -22,8 +22,56 @@ export class SessionRegistry {
     this.groups = groups;
   }
 
+  /** With users: the lane that was entered last (`laneOf`), in which the claims are. */
+  #lane: string | null | undefined;
+
   get size(): number {
     return this.#sessions.size;
+  }
+
+  enterLane(lane: string | null): void {
+    this.#lane = lane;
+  }
+
+  /** Whether the table has users. */
+  get hasLanes(): boolean {
+    return this.#lane !== undefined;
+  }
+
+  protected isInLane({ lane }: PooledSession): boolean {
+    return this.#lane === undefined || lane === this.#lane;
+  }
+
+  /** How many sessions the lane has, without those that close. */
+  get laneSize(): number {
+    return this.#lane === undefined ? this.size : this.#countLane(({ state }) => state !== "closing");
+  }
+
+  /** How many sessions each lane has, without those that close. */
+  get laneSizes(): ReadonlyMap<string | null, number> {
+    const sizes = new Map<string | null, number>();
+    for (const { lane, state } of this) if (state !== "closing") sizes.set(lane, (sizes.get(lane) ?? 0) + 1);
+    return sizes;
+  }
+
+  /** Whether the lane has no free session, and as many others as this. */
+  isLaneFull(lane: string | null, max: number): boolean {
+    const own = [...this].filter((session) => session.lane === lane && session.state !== "closing");
+    return own.length >= max && own.every(({ state }) => state !== "free");
+  }
+
+  get laneBusy(): number {
+    return this.#lane === undefined ? this.#counts.busy : this.#countLane(({ state }) => state === "busy");
+  }
+
+  get laneOpening(): number {
+    return this.#lane === undefined ? this.#counts.opening : this.#countLane(({ state }) => state === "opening");
+  }
+
+  #countLane(isCounted: (session: PooledSession) => boolean): number {
+    let count = 0;
+    for (const session of this) if (this.isInLane(session) && isCounted(session)) count += 1;
+    return count;
   }
 
   get counts(): Readonly<Record<SessionState, number>> {
@@ -43,7 +91,7 @@ export class SessionRegistry {
   }
 
   get free(): number {
-    return this.#counts.free;
+    return this.#lane === undefined ? this.#counts.free : this.#countLane(({ state }) => state === "free");
   }
 
   /** The number of sessions with a run that takes longer than expected. */
@@ -54,7 +102,7 @@ export class SessionRegistry {
   }
 
   get hasUnused(): boolean {
-    return this.free > 0 && [...this].some(({ unused }) => unused);
+    return this.free > 0 && [...this].some((session) => session.unused && this.isInLane(session));
   }
 
   get hasDedicated(): boolean {
@@ -100,8 +148,9 @@ export class SessionRegistry {
   /** Returns how many queued tasks could run in other sessions; stops counting at `max`. */
   countMovable(max: number): number {
     let count = 0;
-    for (const { queue } of this) {
-      const { current, queued } = queue;
+    for (const session of this) {
+      if (!this.isInLane(session)) continue;
+      const { current, queued } = session.queue;
       for (const { task } of current === null ? [] : queued) {
         if (count >= max) return count;
         if (current !== null && canMove(task, current.task, this.groups)) count += 1;
@@ -161,6 +210,7 @@ export class SessionRegistry {
     else {
       this.setState(session, "busy");
       this.groups.addBusySession();
+      this.groups.shares?.started(queued.task);
     }
     if (queue.add(queued)) this.groups.addSession(hash);
     if (queued.isStartUnknown) this.groups.addStarting(hash);
@@ -175,6 +225,8 @@ export class SessionRegistry {
   }
 
   dequeue(session: PooledSession, id: string): QueuedTask | null {
+    const { shares } = this.groups;
+    const ranMs = shares === null ? 0 : session.queue.currentMs;
     const removed = session.queue.remove(id);
     if (removed === null) return null;
     const { queued, wasCurrent, wasLastOfGroup } = removed;
@@ -182,6 +234,10 @@ export class SessionRegistry {
     this.groups.runningKeys.remove(key);
     this.#byTask.delete(id);
     const { current } = session.queue;
+    if (wasCurrent && shares !== null) {
+      shares.ended(queued.task, ranMs);
+      if (current !== null) shares.started(current.task);
+    }
     if (!wasCurrent) this.groups.dequeue(hash);
     else if (current !== null) {
       this.groups.noteStart(current.task.hash);

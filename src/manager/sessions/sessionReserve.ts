@@ -29,7 +29,7 @@ export function afterStarts(
 interface SessionReserveComponents {
   readonly sessions: Pick<SessionPool, "size" | "closing" | "free" | "busy">;
   readonly groups: ActiveGroups;
-  readonly poolScaler: Pick<PoolScaler, "isAtLimit" | "usableSessions">;
+  readonly poolScaler: Pick<PoolScaler, "granted" | "isAtLimit" | "usableSessions">;
   readonly maxRuns: number;
   readonly entry: Entry;
 }
@@ -50,8 +50,10 @@ export class SessionReserve {
   }
 
   get size(): number {
-    const { entry, maxRuns } = this.#components;
-    return reservedSessions(Math.min(this.#open, maxRuns), entry.parameters["pg_conf.reserve"]);
+    const { entry, groups, maxRuns, poolScaler } = this.#components;
+    // With shares, those that run something do not take the last of the sessions that are still to be opened either.
+    const sessions = groups.shares === null ? this.#open : Math.max(this.#open, poolScaler.granted);
+    return reservedSessions(Math.min(sessions, maxRuns), entry.parameters["pg_conf.reserve"]);
   }
 
   /** How many reserved sessions no group has got before its turn. */
@@ -70,7 +72,7 @@ export class SessionReserve {
     const allowed = Math.max(0, maxRuns - groups.totalRunning);
     const all = Math.min(allowed, poolScaler.usableSessions);
     // How many sessions there can be, as far as is known.
-    const openLimit = poolScaler.isAtLimit ? this.#open : Infinity;
+    const openLimit = poolScaler.isAtLimit ? this.#open : groups.shares === null ? Infinity : poolScaler.granted;
     const unreserved = Math.max(0, Math.min(all, allowed - left, openLimit - left - sessions.busy));
     return { all, unreserved, reserved: Math.min(allowed, left) };
   }

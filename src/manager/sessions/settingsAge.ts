@@ -1,6 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
+import type { TaskTable } from "../schema/taskTable.js";
 import type { SessionPool } from "./sessionPool.js";
 import { readSettingsVersion } from "./settingsVersion.sql.js";
 import { settingsCheckMs } from "../model/tuning.js";
@@ -12,19 +13,29 @@ import { settingsCheckMs } from "../model/tuning.js";
  */
 export class SettingsAge {
   readonly #sessions: SessionPool;
+  readonly #table: TaskTable;
   readonly #log: Log;
   #version: string | null = null;
   #comparedAt = -Infinity;
   #failure: unknown = null;
 
-  constructor({ sessions, log }: { readonly sessions: SessionPool; readonly log: Log }) {
+  constructor({
+    sessions,
+    table,
+    log,
+  }: {
+    readonly sessions: SessionPool;
+    readonly table: TaskTable;
+    readonly log: Log;
+  }) {
     this.#sessions = sessions;
+    this.#table = table;
     this.#log = log;
   }
 
   /** Must be called before the first session is opened, so that none has older settings than the version read. */
   async compare(client: Client): Promise<void> {
-    this.accept(await readSettingsVersion(client));
+    this.accept(await readSettingsVersion(client, this.#table));
   }
 
   /** A claim that reads the version with its tasks must call this before any of the tasks is assigned. */

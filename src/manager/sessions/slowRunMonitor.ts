@@ -80,7 +80,8 @@ export class SlowRunMonitor {
     return (queued, current) => {
       const movable = queued.filter(
         ({ task }) =>
-          canMove(task, current.task, groups) && (canUseUnreserved || countOthers(task, current.task, groups) === 0),
+          canMove(task, current.task, groups) &&
+          (canUseUnreserved || (groups.shares?.runs(task) ?? countOthers(task, current.task, groups)) === 0),
       );
       return movable.some(isDelayed) ? movable : [];
     };

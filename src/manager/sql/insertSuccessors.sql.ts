@@ -1,4 +1,5 @@
 import type { ColumnSet } from "../schema/columnSet.js";
+import { shiftOf } from "../schema/jitter.sql.js";
 import { margin, meanSeconds } from "../schema/repetition.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { identifier } from "../../shared/postgres/quoting.js";
@@ -58,7 +59,7 @@ export function successorCtes(table: TaskTable, columns: ColumnSet, ended: strin
 export function inheritedCte(table: TaskTable, ended: string): string {
   const { qualified, hasKeys } = table;
   if (!hasKeys) return "";
-  const columns = ["repeat", "drift", "rule", "zone", "catchup", "overlap"];
+  const columns = ["repeat", "drift", "rule", "zone", "catchup", "overlap", "jitter", "shift"];
   return `inherited AS (
   UPDATE ${qualified} AS w SET parent = coalesce(w.parent, s.id), ${columns.map((column) => `${column} = s.${column}`).join(", ")}, due = CASE WHEN w.wait >= 0 THEN w.due ELSE s.last END, wait = CASE WHEN w.wait >= 0 THEN w.wait END
   FROM (
@@ -81,13 +82,25 @@ const isEnded = (ended: string): string => `${isRepeating("t.")} AND t.id = ANY 
 /** The query of the rule has not failed, which would end the schedule. */
 const goesOn = `(e.outcome = 'GONE' OR NOT ${mustRunQuery("t.")})`;
 
+/** SQL of how many runs of the schedule have failed in a row. With overlap, the failures of its group are counted. */
+const failures = `CASE WHEN t.suspend > 0 AND t.overlap IS NOT TRUE AND e.outcome <> 'DONE'
+      THEN coalesce(t.failures, 0) + CASE WHEN e.outcome = 'FAIL' THEN 1 ELSE 0 END END`;
+
+const isSuspended = `e.outcome = 'FAIL' AND ${failures} >= t.suspend`;
+
+/** SQL of the plan of a suspended schedule: that of any paused one. */
+const suspend = ({ qualifiedSuspended }: TaskTable): string =>
+  `${qualifiedSuspended}(jsonb_build_object('id', t.id, 'key', t.key, 'failures', ${failures}), t.tell)`;
+
 function insertSuccessors(table: TaskTable, { kept }: ColumnSet, ended: string): string {
   const { qualified } = table;
   const inherited = kept.filter((column) => column !== '"due"' && column !== '"wait"');
-  const values = inherited.map((column) => (column === '"rule"' ? "n.rule" : `t.${column}`));
+  const changed: Readonly<Record<string, string>> = { '"rule"': "n.rule", '"failures"': failures };
+  const values = inherited.map((column) => changed[column] ?? `t.${column}`);
   return `
   INSERT INTO ${qualified} (parent, plan, due, wait, ${inherited.join(", ")})
-  SELECT t.id, n.plan, n.due, n.wait, ${values.join(", ")}
+  SELECT t.id, CASE WHEN ${isSuspended} THEN ${suspend(table)} ELSE n.plan END,
+    CASE WHEN ${isSuspended} THEN coalesce(n.due, n.plan) ELSE n.due END, n.wait, ${values.join(", ")}
   FROM ${nextRuns(table, ended)}
   WHERE ${isEnded(ended)} AND ${goesOn}`;
 }
@@ -103,9 +116,9 @@ function nextRuns({ schema, qualified }: TaskTable, ended: string): string {
   CROSS JOIN LATERAL (
     SELECT ${nextRepetition("s.last", "s.earliest")} AS plan, NULL::timestamptz AS due, NULL::integer AS wait, t.rule WHERE t.rule IS NULL
     UNION ALL
-    SELECT f.plan, NULL, NULL, f.rule
+    SELECT f.plan + ${shiftOf("t")}, NULL, NULL, f.rule
     FROM ${calendar}.task_successor(CASE WHEN s.kind <> 'query' THEN t.rule END, coalesce(t.zone, current_setting('TimeZone')),
-      greatest(CASE WHEN isfinite(s.last) THEN s.last ELSE now() END, s.earliest)) AS f
+      greatest(CASE WHEN isfinite(s.last) THEN s.last ELSE now() END, s.earliest) - ${shiftOf("t")}) AS f
     WHERE f.plan IS NOT NULL
     UNION ALL
     SELECT now(), s.last, ${queryPendingAfter("e.outcome")}, t.rule WHERE s.kind = 'query'

@@ -34,12 +34,18 @@ export async function terminateOwners(
   { owners, areOwn }: { readonly owners: readonly string[]; readonly areOwn: boolean },
 ): Promise<number> {
   const { rows } = await client.query({
-    name: areOwn ? "end own sessions" : "end owners",
+    name: `${areOwn ? "end own sessions" : "end owners"}${table.usersOwner === null ? "" : " users"}`,
     text: `
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a
-WHERE ${ownerSql("a")} = ANY ($1::text[]) AND a.usename = current_user
+WHERE ${ownerSql("a")} = ANY ($1::text[]) AND ${mayEndSql(table)}
   AND ${areOwn ? "a.datname = current_database()" : servesSql("a", table)}`,
     values: [owners],
   });
   return rows.length;
 }
+
+/** With users, sessions of other roles can be ended with the privileges of pg_signal_backend only. */
+const mayEndSql = ({ usersOwner, qualifiedRoles }: TaskTable): string =>
+  usersOwner === null
+    ? "a.usename = current_user"
+    : `(a.usename = current_user OR pg_has_role('pg_signal_backend', 'USAGE') AND a.usename IN (SELECT r.login FROM ${qualifiedRoles} AS r))`;

@@ -1,6 +1,7 @@
 import type { TaskTable } from "../schema/taskTable.js";
 import { hasId } from "./fragments.sql.js";
 import { rejectedRowRetryMs } from "../model/tuning.js";
+import { shiftOf } from "../schema/jitter.sql.js";
 import { noTimeError } from "../schema/startRule.sql.js";
 import { isReplaced, replacedError } from "./keyWaits.sql.js";
 
@@ -57,13 +58,13 @@ export function planFromRule({ qualified, stateType }: TaskTable, ended: string,
   SELECT q.*, CASE WHEN q.time IS NOT NULL AND isfinite(q.time) AND (q.time > q.last OR q.wait = -1) THEN CASE WHEN q.waiting IS NULL THEN 'planned' ELSE 'replaced' END
     WHEN q.answer <> '${noTime}' THEN 'refused' WHEN q.wait = -1 THEN 'none' ELSE 'over' END AS verdict
   FROM (
-    SELECT e.id, e.stop, t.wait, coalesce(t.due, t.plan) AS last, (SELECT k.waiting FROM key_waits AS k WHERE k.id = e.id) AS waiting, ${answerOf("e.output")} AS answer,
+    SELECT e.id, e.stop, t.wait, coalesce(t.due, t.plan) - ${shiftOf("t")} AS last, ${shiftOf("t")} AS shift, (SELECT k.waiting FROM key_waits AS k WHERE k.id = e.id) AS waiting, ${answerOf("e.output")} AS answer,
       CASE WHEN ${answerOf("e.output")} ~ '${timePattern}' THEN ${answerOf("e.output")}::timestamptz END AS time
     FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id
     WHERE e.computes AND ${rejection}::text IS NULL AND t.id = ANY (ARRAY(SELECT id FROM ${ended} WHERE computes))
   ) AS q
 ), planned_by_rule AS (
-  UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, plan = a.time, ready = a.time <= now(), wait = NULL, due = NULL,
+  UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, plan = a.time + a.shift, ready = a.time + a.shift <= now(), wait = NULL, due = NULL,
     owner = NULL, pid = NULL, take = NULL, start = NULL, crash = 0, error = NULL
   FROM answers AS a WHERE ${hasId("a.id")} AND a.verdict = 'planned'
 ), rejected_answers AS (
@@ -76,6 +77,6 @@ export function planFromRule({ qualified, stateType }: TaskTable, ended: string,
   UPDATE ${qualified} AS t SET state = CASE a.verdict WHEN 'refused' THEN 'FAIL' ELSE 'GONE' END::${stateType}, stop = a.stop,
     owner = NULL, error = ${error}
   FROM answers AS a WHERE ${hasId("a.id")} AND a.verdict IN ('none', 'refused', 'replaced')
-  RETURNING t.id, t.state, t.error
+  RETURNING t.id, t.state, t.error, t.stop, t.tell
 ), `;
 }

@@ -25,6 +25,7 @@ import {
 } from "./stalls.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { RejectedRows } from "../sql/rejectedRows.js";
+import type { RoleLanes } from "../claim/roleLanes.js";
 import type { PoolScaler } from "../sessions/poolScaler.js";
 import { stallCheckMs } from "../model/tuning.js";
 
@@ -207,15 +208,16 @@ export class StallMonitor {
   }
 
   #canStart({ hash, gap_ms: gapMs, blockers }: GroupHead, running: number, load: SessionPoolLoad): boolean {
-    const { groups } = this.#components;
+    const { groups, lanes } = this.#components;
+    if (lanes?.isHeldUp(hash) === true) return false;
     if (blockers.length > 0 || groups.isWithheld(hash)) return false;
     const groupLoad = load.groups.get(hash) ?? noLoad;
     const group = groups.get(hash);
     if (group !== null && groups.gaps.isWithin({ ...groupLoad, startedAt: group.startedAt }, gapMs)) return false;
-    return groupLoad.minQueuedMax >= running && !(running > 0 && this.#areOthersReserved(load));
+    return groupLoad.minQueuedMax >= running && !(groups.runsAnything(hash, running) && this.#areOthersReserved(load));
   }
 
-  /** Whether all sessions that could take a task are reserved for groups that run nothing. */
+  /** Whether all sessions that could take a task are reserved for groups or shares that run nothing. */
   #areOthersReserved({ busy, free }: SessionPoolLoad): boolean {
     const { orphans, maxRuns, reserve } = this.#components;
     if (busy + orphans.hashes.length + reserve.size >= maxRuns) return true;
@@ -282,8 +284,8 @@ export class StallMonitor {
   /** This is safe, because a claim relies on the rows that it has locked, not on the counters. */
   #recount(): void {
     const { sessions, groups, orphans, claimer, groupScanner } = this.#components;
-    const { busy, groups: loads, keys } = sessions.load;
-    groups.recount({ busy, groups: loads, orphans: orphans.hashes, keys: [...keys, ...orphans.keys] });
+    const { busy, groups: loads, keys, current } = sessions.load;
+    groups.recount({ busy, groups: loads, orphans: orphans.hashes, keys: [...keys, ...orphans.keys], current });
     claimer.locked.clear();
     groupScanner.restart();
   }
@@ -300,6 +302,7 @@ export interface StallMonitorOptions {
     readonly locked: Pick<LockedTasks, "clear">;
   };
   readonly poolScaler: Pick<PoolScaler, "canGrow" | "state">;
+  readonly lanes?: Pick<RoleLanes, "isHeldUp">;
   readonly reserve: Pick<SessionReserve, "size">;
   readonly groupScanner: Pick<GroupScanner, "restart" | "nextDueMs" | "rejectedIds">;
   readonly maxRuns: number;

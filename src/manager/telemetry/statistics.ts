@@ -7,6 +7,7 @@ import {
   durationBounds,
   noCounts,
   type Durations,
+  type ManagerStatistics,
   type RetryCounts,
   type TaskCounts,
 } from "../../shared/statistics.js";
@@ -35,7 +36,7 @@ class DurationCount {
 
 interface StatisticsOptions {
   readonly send: (message: FromManager) => void;
-  readonly load: () => { readonly running: number; readonly sessions: number };
+  readonly load: () => Pick<ManagerStatistics, "running" | "overruns" | "sessions" | "shares">;
 }
 
 /** Counts what a manager does and reports it in batches. Sends nothing while nothing happens. */

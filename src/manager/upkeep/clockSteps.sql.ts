@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
+import { shiftOf } from "../schema/jitter.sql.js";
 import { margin, meanSeconds } from "../schema/repetition.sql.js";
 import { hasSchedule } from "../schema/schedulesView.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
@@ -32,10 +33,11 @@ export async function replanAhead(
 
 function statement(table: TaskTable): string {
   const { qualified, schema } = table;
-  const upcoming = (since: string): string => `(${identifier(schema)}.task_upcoming(a.rule, a.zone, ${since}, 1))[1]`;
+  const upcoming = (since: string): string =>
+    `((${identifier(schema)}.task_upcoming(a.rule, a.zone, ${since} - ${shiftOf("a")}, 1))[1] + ${shiftOf("a")})`;
   const isTried = "coalesce(t.attempt > 0, false)";
   const limit = "now() + interval '1 ms' * $1::float8";
-  const columns = "t.id, t.rule, t.zone, t.repeat, t.drift, t.plan, t.due, coalesce(t.due, t.plan) AS place";
+  const columns = "t.id, t.rule, t.zone, t.repeat, t.drift, t.plan, t.due, t.shift, coalesce(t.due, t.plan) AS place";
   return `
 WITH ahead AS MATERIALIZED (
   SELECT ${columns}, CASE WHEN ${isTried} THEN 'retry' ELSE 'first' END AS kind,

@@ -28,6 +28,11 @@ export class ClockSteps {
     this.#notBefore = 0;
   }
 
+  /** The clock was watched since the last manager looked. */
+  settle(): void {
+    this.#aheadMs = null;
+  }
+
   /** Called with the server's clock, in ms since 1970. */
   observe(clockMs: number): void {
     const offsetMs = clockMs - performance.now();

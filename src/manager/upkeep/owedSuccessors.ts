@@ -38,6 +38,16 @@ export class OwedSuccessors {
     this.touch();
   }
 
+  get isSettled(): boolean {
+    return !this.#mustRead && this.#rejected.ids.length === 0;
+  }
+
+  /** According to the last manager, none is owed, and the sequence is right. */
+  settle(): void {
+    this.#mustRead = false;
+    this.#mustCheckSequence = false;
+  }
+
   /** Notes that a successor is owed. It is tried soon, but not at once if the server has just rejected others. */
   touch(): void {
     this.#mustRead = true;

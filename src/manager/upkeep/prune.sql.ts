@@ -1,6 +1,5 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isAwaited } from "../sql/fragments.sql.js";
 
 const maxScannedRows = 1000;
 
@@ -12,7 +11,7 @@ export interface PruneStep {
   readonly dueMs: number | null;
 }
 
-/** Skips locked rows, and rows whose end others have not been told yet, or whose successors are owed. */
+/** Skips locked rows, rows that others wait for or whose output they may still read, and rows whose successors are owed. */
 export async function prune(client: Client, table: TaskTable, from: string, limit: number): Promise<PruneStep> {
   const { rows } = await client.query<PruneStep>({
     name: "prune",
@@ -24,14 +23,13 @@ export async function prune(client: Client, table: TaskTable, from: string, limi
 
 function pruneStatement(table: TaskTable): string {
   const { qualified, qualifiedDependencies, qualifiedOwed } = table;
-  const isTold = `CASE WHEN ${isAwaited} THEN NOT EXISTS (
-    SELECT FROM ${qualifiedDependencies} AS d WHERE d.predecessor = t.id AND NOT d.failed) ELSE true END`;
   return `
 WITH scanned AS MATERIALIZED (
-  SELECT id, CASE WHEN owner IS NULL AND ready IS NULL AND keep < interval '1000 years' THEN stop + keep END AS due, ${isTold} AND (t.id IN (SELECT task FROM ${qualifiedOwed})) IS NOT TRUE AS told
+  SELECT id, CASE WHEN owner IS NULL AND ready IS NULL AND keep < interval '1000 years' THEN stop + keep END AS due
   FROM ${qualified} AS t WHERE keep > interval '0' AND id > $1::bigint ORDER BY id LIMIT ${maxScannedRows}
 ), old AS MATERIALIZED (
-  SELECT id FROM scanned WHERE due <= now() AND told ORDER BY id LIMIT $2
+  SELECT s.id FROM scanned AS s WHERE CASE WHEN s.due <= now() THEN (s.id IN (SELECT task FROM ${qualifiedOwed})) IS NOT TRUE
+    AND NOT EXISTS (SELECT FROM ${qualifiedDependencies} AS d WHERE d.predecessor = s.id) END ORDER BY s.id LIMIT $2
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM old)) AND owner IS NULL AND ready IS NULL
   FOR UPDATE SKIP LOCKED

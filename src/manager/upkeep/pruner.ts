@@ -32,6 +32,16 @@ export class Pruner {
     this.#touched = true;
   }
 
+  /** The last manager has pruned the table. What ends soon is pruned in the same round. */
+  settle(): void {
+    this.#notBefore = performance.now() + pruneIntervalMs.min;
+  }
+
+  /** Nothing else is to be done. */
+  hurry(): void {
+    if (!this.#isFailureLogged) this.#notBefore = 0;
+  }
+
   get pauseMs(): number {
     const now = performance.now();
     return Math.max(0, this.#notBefore - now, this.#touched ? 0 : this.#dueAt - now);

@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
+import { shiftOf } from "../schema/jitter.sql.js";
 import { hasSchedule } from "../schema/schedulesView.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
@@ -12,7 +13,11 @@ export interface Replanned {
 }
 
 /** SQL condition: the plan was computed from a rule, and has not been moved since. */
-const isComputed = "t.rule IS NOT NULL AND t.due IS NULL AND t.wait IS NULL AND isfinite(t.plan)";
+export const isComputed = "t.rule IS NOT NULL AND t.due IS NULL AND t.wait IS NULL AND isfinite(t.plan)";
+
+/** SQL of the plan that the row should have. Null if the one that it has is a time of its rule. */
+export const replannedSql = (schema: string, alias: string): string =>
+  `(${identifier(schema)}.task_replanned(${alias}.rule, ${alias}.zone, ${alias}.plan - ${shiftOf(alias)}) + ${shiftOf(alias)})`;
 
 /** The planned tasks whose plans depend on a time zone, by the condition of the index of schedules. */
 export async function plannedByRule(client: Client, { qualified }: TaskTable): Promise<string[]> {
@@ -35,7 +40,7 @@ export async function replanOutdated(client: Client, table: TaskTable, ids: read
 function replanStatement({ qualified, schema }: TaskTable): string {
   return `
 WITH checked AS MATERIALIZED (
-  SELECT t.id, t.rule, t.zone, t.plan, ${identifier(schema)}.task_replanned(t.rule, t.zone, t.plan) AS moved
+  SELECT t.id, t.rule, t.zone, t.plan, ${replannedSql(schema, "t")} AS moved
   FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) AND NOT t.ready AND ${isComputed}
 ), locked AS MATERIALIZED (
   SELECT t.id FROM ${qualified} AS t JOIN checked AS c ON c.id = t.id

@@ -24,6 +24,11 @@ export class ZoneChanges {
     return Math.max(0, this.#notBefore - performance.now());
   }
 
+  /** The last manager has checked the tasks. */
+  defer(ms: number): void {
+    this.#notBefore = performance.now() + ms;
+  }
+
   /** Returns whether to go on at once. Throws if the connection is lost or the error is transient. */
   async step(client: Client): Promise<boolean> {
     if (this.pauseMs > 0) return false;

@@ -1,7 +1,7 @@
 import { maxInt } from "../postgres/serverLimits.js";
 import { leastTokenLength } from "./secretValue.js";
 import { findParameter } from "./parameters.js";
-import { logLevels, type Parameter } from "./parameterTable.js";
+import { logLevels, weightBounds, type Parameter } from "./parameterTable.js";
 
 export function allowedValues(parameter: Parameter): string {
   const { type } = parameter;
@@ -32,10 +32,18 @@ export function allowedValues(parameter: Parameter): string {
       return 'a string "HOST:PORT" or ":PORT", with port 0 for a free port; an empty string disables it';
     case "hosts":
       return 'host names or IP addresses without ports, with commas between them, such as "tasks.example.com,[2001:db8::1]"';
+    case "path":
+      return 'a path that begins with a slash and does not end with one, such as "/tasks", or an empty string';
+    case "header":
+      return 'the name of a header, such as "X-Forwarded-User", or an empty string';
+    case "networks":
+      return 'IP addresses and networks with commas between them, such as "10.0.0.0/8,::1"';
     case "sqlstates":
       return 'SQLSTATEs and their two-character classes with commas between them, such as "40,55P03", or with "!" those to leave out, such as "!42,!0A"';
     case "secret":
       return `a token of at least ${leastTokenLength} visible ASCII characters, or {"env": "NAME"} for the value of an environment variable`;
+    case "weights":
+      return `an object of shares with numbers from ${weightBounds.min} to ${weightBounds.max}, such as {"alice": 2}`;
     case "json":
       return "an array of entries";
     default:
@@ -70,6 +78,11 @@ export const entryKeys: readonly EntryKey[] = [
     allowed: "true or false",
     meaning:
       "true: a missing role, database, schema, type and table are created; false: none of them; by default schema, type and table, and with `pg_task.create` also role and database",
+  },
+  {
+    name: "users",
+    allowed: "true or false",
+    meaning: "whether each task runs as the role that wrote it, and not as the user; false by default",
   },
   {
     name: "password",

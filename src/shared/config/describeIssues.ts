@@ -82,7 +82,7 @@ function allowedAt(path: Path): string {
   const key = path.findLast((step): step is string => typeof step === "string");
   if (typeof path.at(-1) === "number") return 'an entry, an object such as {"data": "name"}';
   if (key === undefined) return "an object with parameters, or an array of entries";
-  const name = secretKeys.find((secret) => path.includes(secret)) ?? key;
+  const name = ["pg_task.weights", ...secretKeys].find((outer) => path.includes(outer)) ?? key;
   const entryKey = entryKeys.find(({ name: known }) => known === name);
   if (entryKey !== undefined) return entryKey.allowed;
   const parameter = findParameter(name);

@@ -19,7 +19,7 @@ const supervisorOnly: ReadonlySet<string> = new Set(
 );
 
 /** Where the password is looked up if none is given. */
-const passwordLookup: ReadonlySet<string> = new Set<keyof ConnectionTarget>(["passwordFile"]);
+const passwordLookup: ReadonlySet<string> = new Set<keyof ConnectionTarget>(["passwordFile", "othersPasswordFile"]);
 
 export function diffConfigurations(before: Configuration, now: Configuration): ConfigurationChanges {
   const old = new Map(before.entries.map((entry) => [entry.key, entry]));
@@ -28,7 +28,9 @@ export function diffConfigurations(before: Configuration, now: Configuration): C
     const previous = old.get(entry.key);
     return previous === undefined ? [] : [{ previous, entry }];
   });
-  const moved = pairs.filter(({ previous, entry }) => !isDeepStrictEqual(previous.target, entry.target));
+  const moved = pairs.filter(
+    ({ previous, entry }) => previous.users !== entry.users || !isDeepStrictEqual(previous.target, entry.target),
+  );
   const restarted = moved.map(({ entry }) => entry);
   const isRestarted = new Set(restarted);
   const changed = pairs
@@ -50,6 +52,7 @@ function entryChanges(before: Entry, now: Entry): string[] {
     ...changedKeys(before.target, now.target).filter((name) => !passwordLookup.has(name)),
     ...changedKeys(before.fixed, now.fixed),
     ...(before.create === now.create && before.createRoleAndDatabase === now.createRoleAndDatabase ? [] : ["create"]),
+    ...(before.users === now.users ? [] : ["users"]),
     ...ofManagers,
   ];
 }

@@ -3,8 +3,8 @@ import { z } from "zod";
 import { allowedValues, entryKeys } from "./describeAllowedValues.js";
 import { roughSeconds } from "./intervalText.js";
 import { entryParameters, fileParameters, keysOf } from "./parameters.js";
-import { logLevels, type Parameter } from "./parameterTable.js";
-import { hostsPattern, listenPattern } from "./listenAddress.js";
+import { logLevels, weightBounds, type Parameter } from "./parameterTable.js";
+import { basePattern, headerPattern, hostsPattern, listenPattern, parseNetworks } from "./listenAddress.js";
 import { tokenPattern } from "./secretValue.js";
 import { parseSize, sizePattern } from "./sizeText.js";
 
@@ -17,6 +17,7 @@ export type RawEntry = Readonly<Record<string, unknown>> & {
   readonly reset?: string;
   readonly run?: number;
   readonly create?: boolean;
+  readonly users?: boolean;
   readonly password?: string | { readonly env: string };
   readonly url?: string;
 };
@@ -91,10 +92,18 @@ function schemaOf(parameter: Parameter): z.ZodType {
       return z.string().regex(listenPattern);
     case "hosts":
       return z.string().regex(hostsPattern);
+    case "path":
+      return z.string().regex(basePattern);
+    case "header":
+      return z.string().regex(headerPattern);
+    case "networks":
+      return z.string().refine((text) => parseNetworks(text) !== null);
     case "sqlstates":
       return z.string().refine((text) => parseSqlstates(text) !== null);
     case "secret":
       return token;
+    case "weights":
+      return z.record(z.string(), z.number().min(weightBounds.min).max(weightBounds.max));
     case "json":
       return z.array(entrySchema);
     default:
@@ -116,6 +125,7 @@ function shapeOf(list: readonly Parameter[]): Record<string, z.ZodType> {
 
 const ownSchemas: Readonly<Record<string, z.ZodType>> = {
   create: z.boolean(),
+  users: z.boolean(),
   password,
   url: z.string().regex(/^postgres(ql)?:\/\//),
 };

@@ -1,8 +1,27 @@
+import { BlockList, isIP } from "node:net";
+
 /** Matches `HOST:PORT`, `[IPv6]:PORT` and `:PORT` with ports from 0 to 65535, and the empty string. */
 export const listenPattern =
   /^$|^(\[[0-9A-Fa-f:.]+\]|[^\s:/[\]]*):(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$/;
 
 export const hostsPattern = /^$|^(\[[0-9A-Fa-f:.]+\]|[^\s,:/@[\]]+)(,(\[[0-9A-Fa-f:.]+\]|[^\s,:/@[\]]+))*$/;
+
+export const basePattern = /^$|^(\/[\w.~-]+)+$/;
+
+export const headerPattern = /^$|^[A-Za-z][\w-]*$/;
+
+/** Of addresses, and of networks such as `10.0.0.0/8`. Null if one of them is neither. */
+export function parseNetworks(text: string): BlockList | null {
+  const list = new BlockList();
+  for (const each of text.split(",")) {
+    const [address = "", bits] = each.split("/");
+    const version = isIP(address);
+    const most = version === 6 ? 128 : 32;
+    if (version === 0 || (bits !== undefined && !(/^\d{1,3}$/.test(bits) && Number(bits) <= most))) return null;
+    list.addSubnet(address, bits === undefined ? most : Number(bits), version === 6 ? "ipv6" : "ipv4");
+  }
+  return list;
+}
 
 /** The default with an embedded server: port 8765 on loopback, or any free port if 8765 is taken. */
 export const listenAnywhere = "auto";

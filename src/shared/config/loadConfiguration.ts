@@ -106,6 +106,7 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
           lazySecrets,
         });
   requireDefaultEntry(parameters, entries, file);
+  checkShares(entries, file);
   return {
     configuration: { file, control, parameters, entries },
     controlFrom: from,
@@ -145,6 +146,17 @@ function requireDefaultEntry(parameters: FileParameters, entries: readonly Entry
   throw invalidConfiguration(file, [
     `pg_task.default: expected the number, key, database or table of one entry, got ${JSON.stringify(name)}, which names ${count === 0 ? "none" : count}`,
   ]);
+}
+
+function checkShares(entries: readonly Entry[], file: string | null): void {
+  const problems = entries.flatMap(({ key, parameters }) => {
+    const { "pg_task.share": share, "pg_task.weights": weights } = parameters;
+    // The sessions of roles are not divided by weight yet.
+    if (share === "role") return `pg_task.share: "role" is not possible yet, in the entry ${key}`;
+    const areUnused = share === "" && Object.keys(weights).length > 0;
+    return areUnused ? `pg_task.weights: expected pg_task.share, too, for the entry ${key}` : [];
+  });
+  if (problems.length > 0) throw invalidConfiguration(file, problems);
 }
 
 function chooseControl(

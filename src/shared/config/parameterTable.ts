@@ -16,15 +16,19 @@ type ParameterType =
   | "level"
   | "listen"
   | "hosts"
+  | "path"
+  | "header"
+  | "networks"
   | "sqlstates"
   | "secret"
+  | "weights"
   | "json";
 
 export interface Parameter {
   readonly name: string;
   readonly alias?: string;
   readonly type: ParameterType;
-  readonly default: boolean | number | string | readonly unknown[];
+  readonly default: boolean | number | string | readonly unknown[] | Readonly<Record<string, number>>;
   /** What the documentation shows as the default if it depends on the machine or needs an explanation. */
   readonly defaultText?: string;
   /** Inclusive bounds. For an interval, `min: 0` refuses negative values. */
@@ -40,6 +44,8 @@ export interface Parameter {
 }
 
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
+
+export const weightBounds = { min: 0.001, max: 1000 };
 
 /** Returns a function that makes a parameter of a kind with a default. */
 const kind =
@@ -127,6 +133,7 @@ const catalogue = {
     { type: "size", min: 1, max: maxInt, unit: "bytes", default: "64MB" },
     "maximum output kept per task",
   ),
+  "pg_task.slow": ofTable(interval("0 sec"), "run time after which a running task is logged; 0 means never"),
   "pg_task.crash": ofTable(positive(3), "number of crashes of its thread or backend after which a task becomes FAIL"),
   "pg_task.run": ofEntry(positive(maxInt), "maximum tasks of one table running at once"),
   "pg_task.fetch": ofTable(positive(100), "maximum rows of one claim statement"),
@@ -160,13 +167,23 @@ const catalogue = {
     "the entry whose table commands use if they are not told which: its number, key, database or table",
     { defaultText: "the first entry", supervisorOnly: true },
   ),
+  "pg_task.share": inFile(
+    text(""),
+    'what divides tasks into shares: a text such as `/`, for the part of "group" before it',
+    { defaultText: "empty" },
+  ),
+  "pg_task.weights": inFile(
+    { type: "weights", default: {} },
+    'weights of shares, such as `{"alice": 2}`; others have 1',
+    { defaultText: "none" },
+  ),
   "pg_task.json": inFile({ type: "json", default: [] }, "the entries, one for each task table", {
     defaultText: "one entry: the connection's own database and user",
   }),
   "pg_conf.max": inFile(positive(64), "maximum executor sessions of this process", { supervisorOnly: true }),
   "pg_conf.reserve": inFile(
     natural(2),
-    "sessions, at most a quarter of a table's, that groups with running tasks leave to other groups",
+    "sessions, at most a quarter of a table's, that groups (or shares) with running tasks leave to others",
   ),
   "pg_conf.close": stored(
     positiveMs(60_000),
@@ -213,6 +230,20 @@ const catalogue = {
     "host names by which the page is reached, with commas between them",
     { defaultText: "on loopback only the machine itself, otherwise every name", supervisorOnly: true },
   ),
+  "pg_http.base": inFile({ type: "path", default: "" }, "path under which a proxy serves the page", {
+    defaultText: "the root",
+    supervisorOnly: true,
+  }),
+  "pg_http.user": inFile(
+    { type: "header", default: "" },
+    "header in which your proxy names the user whom it has logged in; this user needs no token",
+    { defaultText: "none", supervisorOnly: true },
+  ),
+  "pg_http.proxies": inFile(
+    { type: "networks", default: "127.0.0.1,::1" },
+    "addresses of the proxies from which `pg_http.user` is accepted",
+    { supervisorOnly: true },
+  ),
 } as const satisfies Readonly<Record<string, Omit<Parameter, "name">>>;
 
 type Table = typeof catalogue;
@@ -244,7 +275,9 @@ type ValueOf<Type extends ParameterType> = Type extends "bool"
     ? number
     : Type extends "level"
       ? (typeof logLevels)[number]
-      : string;
+      : Type extends "weights"
+        ? Readonly<Record<string, number>>
+        : string;
 
 /**
  * Sizes are in bytes, intervals are text that PostgreSQL interprets. `pg_http.listen` can also be `auto`, the default

@@ -1,15 +1,25 @@
-import { parseTree, printParseErrorCode, type Node, type ParseError } from "jsonc-parser";
+import { getLocation, parseTree, printParseErrorCode, type Node, type ParseError } from "jsonc-parser";
 
 /** Line and column are counted from 1. */
-export class JsonSyntaxError extends Error {
+interface Mistake {
+  readonly message: string;
   readonly line: number;
   readonly column: number;
+}
 
-  constructor(message: string, line: number, column: number) {
-    super(message);
+export class JsonSyntaxError extends Error {
+  readonly mistakes: readonly Mistake[];
+
+  constructor(mistakes: readonly Mistake[]) {
+    super(mistakes.map(({ message }) => message).join("; "));
     this.name = "JsonSyntaxError";
-    this.line = line;
-    this.column = column;
+    this.mistakes = mistakes;
+  }
+
+  /** Returns one line for each mistake in the file. */
+  describe(file: string): string {
+    const lines = this.mistakes.map(({ line, column, message }) => `${file}:${line}:${column}: not JSON: ${message}`);
+    return lines.join("\n");
   }
 }
 
@@ -34,6 +44,10 @@ const expectations: Readonly<Record<string, string>> = {
   InvalidCharacter: "no control character in this string",
 };
 
+/** Mistakes in a single word or character. Others may only follow from the mistake before. */
+const isCertain = /^Invalid|^UnexpectedEndOf/;
+const maxMistakes = 5;
+
 const trailingComma = /,(?:\s|\/\/[^\r\n]*[\r\n]|\/\*[^]*?\*\/)*$/;
 
 /**
@@ -44,9 +58,12 @@ const trailingComma = /,(?:\s|\/\/[^\r\n]*[\r\n]|\/\*[^]*?\*\/)*$/;
  */
 export function parseJson(given: string): unknown {
   const text = given.replace(/^\u{feff}/u, "");
-  const fail = (message: string, offset: number): never => {
+  const placeOf = (offset: number): Omit<Mistake, "message"> => {
     const lines = text.slice(0, offset).split(/\r\n|\r|\n/);
-    throw new JsonSyntaxError(message, lines.length, (lines.at(-1) ?? "").length + 1);
+    return { line: lines.length, column: (lines.at(-1) ?? "").length + 1 };
+  };
+  const fail = (message: string, offset: number): never => {
+    throw new JsonSyntaxError([{ message, ...placeOf(offset) }]);
   };
   const tooDeep = (offset: number): never => fail(`expected at most ${maxDepth} levels of nesting`, offset);
   const toValue = ({ type, value, offset, children = [] }: Node, depth = 0): unknown => {
@@ -70,13 +87,31 @@ export function parseJson(given: string): unknown {
     if (error instanceof RangeError) return tooDeep(0);
     throw error;
   }
-  const [first, ...others] = errors;
-  if (first !== undefined) {
-    // An invalid symbol is followed by a second error, which names what was expected in place of that symbol.
-    const codes = [first, ...others].map(({ error }) => printParseErrorCode(error));
-    const code = codes.find((name) => name !== "InvalidSymbol") ?? "ValueExpected";
-    const comma = trailingComma.test(text.slice(0, first.offset)) && /^[}\]]/.test(text.slice(first.offset));
-    fail(`expected ${expectations[code] ?? code}${comma ? ", got a trailing comma: remove it" : ""}`, first.offset);
+  const mistakes: Mistake[] = [];
+  for (const [index, error] of errors.entries()) {
+    if (mistakes.length === maxMistakes) break;
+    if (mistakes.length > 0 && !isCertain.test(printParseErrorCode(error.error))) continue;
+    const place = placeOf(error.offset);
+    if (place.line === mistakes.at(-1)?.line) continue;
+    mistakes.push({ message: describe(text, error, errors[index + 1]), ...place });
   }
+  if (mistakes.length > 0) throw new JsonSyntaxError(mistakes);
   return root === undefined ? fail("expected a value", text.length) : toValue(root);
+}
+
+function describe(text: string, error: ParseError, next: ParseError | undefined): string {
+  const { offset } = error;
+  const code = expectedAt(text, error, next);
+  const comma = trailingComma.test(text.slice(0, offset)) && /^[}\]]/.test(text.slice(offset));
+  return `expected ${expectations[code] ?? code}${comma ? ", got a trailing comma: remove it" : ""}`;
+}
+
+/** An invalid symbol is often followed by a second error, which names what was expected in place of that symbol. */
+function expectedAt(text: string, { error, offset }: ParseError, next: ParseError | undefined): string {
+  const code = printParseErrorCode(error);
+  if (code !== "InvalidSymbol") return code;
+  const { isAtPropertyKey, path } = getLocation(text, offset);
+  if (isAtPropertyKey && path.at(-1) === "") return "PropertyNameExpected";
+  const following = next === undefined ? code : printParseErrorCode(next.error);
+  return following === code ? "ValueExpected" : following;
 }

@@ -8,8 +8,7 @@ import { invalidConfiguration, type ConfigDocument } from "./configDocument.js";
 import { arraySchema, fileSchema, type RawEntry, type RawFile } from "./fileSchema.js";
 
 /**
- * @throws PgTaskError CONFIG_FILE_UNREADABLE; CONFIG_SYNTAX with line and column; CONFIG_INVALID with one line for each
- * problem
+ * @throws PgTaskError CONFIG_FILE_UNREADABLE; CONFIG_SYNTAX and CONFIG_INVALID with one line for each problem
  */
 export async function readDocument(file: string): Promise<ConfigDocument> {
   return toDocument(parse(file, decode(file, await read(file))), file);
@@ -67,6 +66,6 @@ function parse(file: string, text: string): unknown {
     return parseJson(text);
   } catch (error) {
     if (!(error instanceof JsonSyntaxError)) throw error;
-    throw new PgTaskError("CONFIG_SYNTAX", `${file}:${error.line}:${error.column}: not JSON: ${error.message}`);
+    throw new PgTaskError("CONFIG_SYNTAX", error.describe(file));
   }
 }

@@ -90,6 +90,7 @@ function makeEntry(
     table,
     create: raw.create ?? true,
     createRoleAndDatabase: raw.create ?? createRolesAndDatabases,
+    users: raw.users ?? false,
     parameters,
     fixed: omitUndefined({ sleep, reset, run, ...ownTable }),
   };

@@ -22,6 +22,8 @@ export interface Entry {
   /** Whether a missing schema, type and table are created. */
   readonly create: boolean;
   readonly createRoleAndDatabase: boolean;
+  /** Whether each task runs as the role in its row, and not as the entry's user. */
+  readonly users: boolean;
   readonly parameters: FileParameters;
   /** The entry's short keys override every other level. */
   readonly fixed: {

@@ -3,7 +3,7 @@ import type { ConnectionTarget } from "../postgres/target/target.js";
 import type { ErrorReport } from "../errors.js";
 import type { BackendIdentity } from "../postgres/backendIdentity.js";
 import type { Handover } from "./handshake.js";
-import type { RemoteProcess, Run, RunResult } from "./run.js";
+import type { RemoteProcess, RemoteRunState, Run, RunResult } from "./run.js";
 
 export interface ExecutorThreadData {
   readonly port: MessagePort;
@@ -19,12 +19,25 @@ export interface ExecutorParameters {
   readonly finishFunction: string;
   readonly resetFunction: string;
   readonly ledgers: readonly [string, string];
+  /** Names the table by which remote ledgers tell its runs from those of other tables. Quoted and schema-qualified. */
+  readonly homeTable: string;
   /** In bytes of UTF-8. */
   readonly outputLimit: number;
   /** If not, remote tasks must give a password in their connection string. */
   readonly isSuperuser: boolean;
+  /** With users: the login of each role whose sessions have been opened. Contains secrets. */
+  readonly logins?: Readonly<Record<string, RoleLogin>>;
   /** How long, in ms, the server of a remote run that lost its connection is asked whether it is still active. */
   readonly lostRunTimeoutMs: number;
+}
+
+/** Contains a secret. */
+export interface RoleLogin {
+  readonly user: string;
+  /** Null if the password file or another means of the administrator's serves. */
+  readonly password: string | null;
+  /** What ALTER ROLE has set for the role, if another one logs in for it. */
+  readonly settings: Readonly<Record<string, string>>;
 }
 
 export interface Dispatch {
@@ -55,7 +68,13 @@ export type ToExecutor =
   /** Changes the target and the limits, but no names of objects. Takes effect with the next run. */
   | ({ readonly type: "reconfigure" } & Handover)
   /** Opens sessions, which will probably run tasks of this group. */
-  | { readonly type: "open"; readonly sessions: readonly number[]; readonly group: string }
+  | {
+      readonly type: "open";
+      readonly sessions: readonly number[];
+      readonly group: string;
+      /** With users: the role whose tasks they run, one of `logins`. Null stands for the user of the target. */
+      readonly role?: string | null;
+    }
   | ({ readonly type: "dispatch" } & Handover)
   /** Cancels a run, because its task was deleted or set to another state. */
   | { readonly type: "cancel"; readonly session: number; readonly id: string }
@@ -76,7 +95,7 @@ export type ToExecutor =
   | { readonly type: "drop"; readonly sessions: readonly number[] }
   /** Asks how long the server has been silent. Answered by `silence`. */
   | { readonly type: "reportSilence"; readonly sessions: readonly number[] }
-  /** Asks whether a task still runs there. Answered by `remoteProcessFound`. */
+  /** Asks what has become of a run. Answered by `remoteProcessFound`. */
   | {
       readonly type: "findRemoteProcess";
       readonly number: number;
@@ -104,8 +123,8 @@ export type FromExecutor =
   | { readonly type: "remoteStarted"; readonly session: number; readonly id: string; readonly pid: number }
   /** Answers `reportSilence`: an answer is awaited, and nothing has arrived for `ms`. */
   | { readonly type: "silence"; readonly session: number; readonly ms: number }
-  /** Whether the backend is gone. Null if this could not be determined. */
-  | { readonly type: "remoteProcessFound"; readonly number: number; readonly gone: boolean | null }
+  /** Null if this could not be determined. */
+  | { readonly type: "remoteProcessFound"; readonly number: number; readonly state: RemoteRunState | null }
   | { readonly type: "requestConnectionPermit"; readonly number: number }
   /** Ends the reservation of a granted permit: the connection is open, or could not be opened. */
   | { readonly type: "connectionPermitUsed"; readonly number: number; readonly opened: boolean }

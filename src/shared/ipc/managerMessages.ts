@@ -1,7 +1,16 @@
 import type { Entry, TableLocation } from "../config/types.js";
+import type { ConnectionTarget } from "../postgres/target/target.js";
 import type { ErrorReport } from "../errors.js";
 import type { Stall, ManagerStatistics } from "../statistics.js";
 import type { Handover } from "./handshake.js";
+import type { ManagerMemory, Rest, SleepingTable } from "./sleepingTable.js";
+
+/** Contains secrets. */
+export interface Administrator {
+  /** Makes the logins of roles, whose passwords are derived from the secret. */
+  readonly target: ConnectionTarget;
+  readonly secret: string;
+}
 
 export interface ManagerParameters {
   readonly entry: Entry;
@@ -11,6 +20,19 @@ export interface ManagerParameters {
   readonly managers: number;
   /** The leader before this process was frozen, and so are its managers. */
   readonly afterFrozen?: boolean;
+  /** Only if the entry has users. */
+  readonly administrator?: Administrator | null;
+  /** What the table's last manager knew when it fell asleep. Null if it may not be true any more. */
+  readonly memory?: ManagerMemory | null;
+  /** Whether to fall asleep after the first check that finds nothing to do, unless there were tasks before. */
+  readonly sleepsAtOnce?: boolean;
+  /** Whether to fall asleep after any check that finds nothing to do, because other tables wait for threads. */
+  readonly staysBriefly?: boolean;
+}
+
+/** What tables are examined for, all with the same target. */
+export interface ExaminedEntries {
+  readonly entries: readonly Entry[];
 }
 
 export type ToManager =
@@ -25,7 +47,13 @@ export type ToManager =
   | { readonly type: "probe" }
   /** Is the event loop running? Answered by `heartbeat`. */
   | { readonly type: "heartbeat" }
-  | { readonly type: "stop"; readonly graceMs: number };
+  /** The table is watched: the manager ends if there is still nothing to do. Answers `sleepOffered`. */
+  | { readonly type: "sleep" }
+  | { readonly type: "stop"; readonly graceMs: number }
+  /** Without a manager: which tables could sleep, as far as the catalogue tells? Answered by `examined`. */
+  | ({ readonly type: "examine"; readonly number: number } & Handover)
+  /** The tables at these places are watched: which of them have nothing to do? Answered by `checked`, which ends it. */
+  | { readonly type: "check"; readonly number: number; readonly places: readonly number[] };
 
 export type FromManager =
   /** The table exists, the manager holds its lock, and wake-ups arrive. */
@@ -44,6 +72,10 @@ export type FromManager =
   | { readonly type: "claimingStopped" }
   /** Applying the new parameters was tried. If it failed, it is retried. */
   | { readonly type: "reconfigured" }
+  /** The manager has nothing to do for long, and could end if somebody watched its table. */
+  | { readonly type: "sleepOffered"; readonly table: SleepingTable }
+  /** There is something to do again, so the offer does not stand any longer. */
+  | { readonly type: "sleepWithdrawn" }
   /** Counts since the last message. Not sent while nothing happens. */
   | ({ readonly type: "statistics" } & ManagerStatistics)
   /** Null means that the stall is over. */
@@ -52,5 +84,9 @@ export type FromManager =
   | { readonly type: "sessionsRefused"; readonly reason: ErrorReport | null }
   | { readonly type: "log"; readonly line: string }
   | { readonly type: "heartbeat" }
-  /** If `reason` is null, the manager was asked to stop. */
-  | { readonly type: "stopped"; readonly reason: ErrorReport | null };
+  /** For each entry, what to watch of its table. Null: it needs a manager. */
+  | { readonly type: "examined"; readonly number: number; readonly tables: readonly (SleepingTable | null)[] }
+  /** For each place, how long the table has nothing to do. Null: it needs a manager. */
+  | { readonly type: "checked"; readonly number: number; readonly rests: readonly (Rest | null)[] }
+  /** If `reason` is null, the manager was asked to stop. If it ended to sleep, `memory` is for the next one. */
+  | { readonly type: "stopped"; readonly reason: ErrorReport | null; readonly memory: ManagerMemory | null };

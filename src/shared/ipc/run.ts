@@ -18,6 +18,8 @@ export interface Run extends OutputFormat {
   readonly input: string;
   /** JSON, an array or an object. Null if the task has none. */
   readonly args: string | null;
+  /** A JSON object: the outputs of the tasks in `after`, by id. Null if there are none. */
+  readonly results: string | null;
   readonly group: string;
   /** 0 means no limit. */
   readonly timeoutMs: number;
@@ -37,6 +39,9 @@ export interface Run extends OutputFormat {
   readonly endsWithConnection: boolean;
   /** The start is reported at once, because the task has a gap. */
   readonly reportsStart: boolean;
+  /** With users: the task's role, and whose session it may run in, which the session compares. */
+  readonly role?: string | null;
+  readonly lane?: string | null;
 }
 
 /** Where a remote task runs: the address at which its server was reached, and its backend. Contains no secrets. */
@@ -45,7 +50,27 @@ export interface RemoteProcess extends BackendIdentity {
   /** Null means a Unix-domain socket in the directory `host`. */
   readonly address: string | null;
   readonly port: number;
+  /** Missing if the run writes no proof there. */
+  readonly proof?: RemoteProof;
 }
+
+/** Identifies a run in the ledger of a remote server. */
+export interface RemoteProof {
+  /** The ledger, and its copies on replicas of the server. */
+  readonly ledger: string;
+  /** Start time of the server, by its own clock. */
+  readonly serverStart: string;
+  /** The role that owns the ledger logs in as this user, unless the connection string names one. */
+  readonly user: string;
+  /** Id of the task table's home, which is another one in a copy of the table. */
+  readonly home: string;
+  readonly id: string;
+  /** The time of the claim, as in `Run`. */
+  readonly claimedAt: string;
+}
+
+/** Of a run whose connection was lost. `gone`: its backend has ended, and its effect is not committed, as far as is known. */
+export type RemoteRunState = "running" | "committed" | "gone";
 
 interface SessionCondition {
   readonly session: number;
@@ -71,6 +96,8 @@ export type RunResult =
       readonly sqlstate: string | null;
       /** The effect was committed while the row was in state WORK. If it is in state STOP now, the stop came later. */
       readonly committed: boolean;
+      /** The effect is on another server, where a crash of this one undoes nothing. */
+      readonly isRemote?: true;
       /** Committed without WAL flush and proof: if the server crashes, no ledger shows whether it was lost. */
       readonly unflushed?: boolean | undefined;
     })

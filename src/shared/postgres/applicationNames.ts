@@ -8,6 +8,8 @@ export const applicationNames = {
   managerOutput: "pg_work output",
   /** The connection with which a manager in deep sleep finds out whether the server accepts sessions. */
   managerLogin: "pg_work login",
+  /** The connection on which a supervisor listens for the sleeping tables of a database, and holds their locks. */
+  sleepWatch: "pg_work sleeping",
   /** The connection on which a session asks what the backend of a remote run is doing. */
   remoteWatch: "pg_task",
   web: "pg_task web",

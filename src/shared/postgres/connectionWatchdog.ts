@@ -14,6 +14,8 @@ const samples = 5;
 const sampleMs = 70;
 const inquiryPauseMs = { first: 1_000, longest: 8_000 };
 const inquiryConnectMs = 5_000;
+/** The connection of an inquiry can go silent as well. An open one would keep a process that stops from ending. */
+const inquiryAnswerMs = 5_000;
 
 /**
  * Detects half-open connections, on which nothing ever arrives, and ends them. After a silence, it sends a probe query.
@@ -141,6 +143,7 @@ export class ConnectionWatchdog {
       { ...serverOf(this.#client), connectTimeoutMs: inquiryConnectMs },
       { applicationName: this.#name, signal: timeoutSignal(inquiryConnectMs) },
     );
+    const timer = setTimeout(() => client.connection.stream.destroy(), inquiryAnswerMs);
     try {
       const pid = backendPid(this.#client);
       let before: Activity | null = null;
@@ -167,6 +170,7 @@ export class ConnectionWatchdog {
       );
       return false;
     } finally {
+      clearTimeout(timer);
       await disconnect(client);
     }
   }

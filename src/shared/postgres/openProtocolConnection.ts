@@ -2,7 +2,7 @@ import { openStream } from "./openStream.js";
 import { ProtocolConnection } from "./protocol/connection.js";
 import type { Startup } from "./startupOptions.js";
 import { connectToFirst } from "./target/connectToFirst.js";
-import type { ConnectionTarget } from "./target/target.js";
+import { socketAddress, tlsSettings, type ConnectionTarget } from "./target/target.js";
 
 export interface ConnectOptions {
   readonly applicationName: string;
@@ -11,13 +11,39 @@ export interface ConnectOptions {
   readonly messageLimit: () => number;
 }
 
+export interface CancellableConnection {
+  readonly wire: ProtocolConnection;
+  /** Sends a cancel request. Returns whether it has reached the server. */
+  cancel(): Promise<boolean>;
+}
+
 /** Unlike `connectClient`, does not use the pg driver, which would double the code that an executor thread loads. */
 export async function openProtocolConnection(
   target: ConnectionTarget,
-  { applicationName, startup, messageLimit }: ConnectOptions,
+  options: ConnectOptions,
 ): Promise<ProtocolConnection> {
+  const { wire } = await openCancellableConnection(target, options);
+  return wire;
+}
+
+export async function openCancellableConnection(
+  target: ConnectionTarget,
+  { applicationName, startup, messageLimit }: ConnectOptions,
+): Promise<CancellableConnection> {
   return await connectToFirst(target, undefined, async (server, encryption) => {
     const { stream, key } = await openStream(server, encryption, { applicationName, options: startup.options });
-    return new ProtocolConnection({ pid: key.pid, stream }, messageLimit);
+    return {
+      wire: new ProtocolConnection({ pid: key.pid, stream }, messageLimit),
+      cancel: async () => {
+        const { sendCancelRequest } = await import("./cancelRequest.js");
+        const used = "encrypted" in stream ? "required" : "none";
+        const { keepAliveMs = null } = server;
+        return await sendCancelRequest(socketAddress(server), key, {
+          tls: tlsSettings(server),
+          keepAliveMs,
+          encryption: used,
+        });
+      },
+    };
   });
 }

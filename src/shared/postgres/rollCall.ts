@@ -16,20 +16,27 @@ export async function openRollCall(
   channel: string,
   { isPresent, answered }: { readonly isPresent: () => boolean; readonly answered: (pid: number) => void },
 ): Promise<() => Promise<void>> {
-  // It changes nothing, so its commit need not wait for the disk or for replicas.
-  const notify = async (payload: string): Promise<void> => {
-    const sql = "SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_notify($1, $2)";
-    await client.query(sql, [channel, payload]);
-  };
   client.on("notification", ({ channel: from, payload, processId }) => {
     // The server sends a process its own notifications as well.
     if (from !== channel || processId === backendPid(client)) return;
     if (payload === answer) answered(processId);
-    // If the answer cannot be sent, the connection has ended.
-    if (payload === question && isPresent()) notify(answer).catch(() => {});
+    if (payload === question && isPresent()) answerRollCall(client, channel);
   });
   await client.query(`LISTEN ${identifier(channel)}`);
-  return () => notify(question);
+  return () => notify(client, channel, question);
 }
+
+/** If the answer cannot be sent, the connection has ended. */
+export function answerRollCall(client: Client, channel: string): void {
+  notify(client, channel, answer).catch(() => {});
+}
+
+async function notify(client: Client, channel: string, payload: string): Promise<void> {
+  // It changes nothing, so its commit need not wait for the disk or for replicas.
+  const sql = "SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_notify($1, $2)";
+  await client.query(sql, [channel, payload]);
+}
+
+export const isRollCallQuestion = (payload: string | undefined): boolean => payload === question;
 
 export const isRollCall = (payload: string | undefined): boolean => payload === question || payload === answer;

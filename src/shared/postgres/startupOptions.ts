@@ -114,9 +114,8 @@ export const probeSql = `SELECT pg_catalog.pg_backend_pid() AS pid, pg_catalog.c
  */
 export const neutralProbeSql = ({ mark }: Startup): string => `${probeSql}, pg_catalog.pg_is_in_recovery() AS standby,
   pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'on' AS "readOnly", (
-  SELECT pg_catalog.count(pg_catalog.set_config(s.name, v.value, false))
-  FROM (VALUES ${newerValues}) AS v(name, value) JOIN pg_catalog.pg_settings AS s ON s.name OPERATOR(pg_catalog.=) v.name
-  WHERE pg_catalog.current_setting('${markSetting}', true) OPERATOR(pg_catalog.=) '${mark}') AS later`;
+  SELECT pg_catalog.count(pg_catalog.set_config(v.name, v.value, false)) FROM (VALUES ${newerValues}) AS v(name, value)
+  WHERE pg_catalog.current_setting(v.name, true) IS NOT NULL AND pg_catalog.current_setting('${markSetting}', true) OPERATOR(pg_catalog.=) '${mark}') AS later`;
 
 /**
  * Lets a session of an SQL_ASCII database receive text as its bytes are. Such a database does not check its text, and

@@ -6,6 +6,7 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { notNullViolation, undefinedColumn, uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import { columnsWith } from "../../shared/taskColumns.js";
 import { intervals, type IfKeyTaken } from "../newTask.js";
+import { hasUsers } from "../hasUsers.js";
 import { fullQueueHint, missingColumnHint } from "../taskError.js";
 import { findBrokenChecks } from "./brokenChecks.js";
 
@@ -23,13 +24,17 @@ export interface CopiedValues {
   readonly columns: readonly string[];
 }
 
-const conflictTarget = "ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL";
-
-const conflictClauses: Record<IfKeyTaken, string> = {
-  error: "",
-  skip: `${conflictTarget} DO NOTHING`,
-  join: `${conflictTarget} DO UPDATE SET key = excluded.key`,
+const conflictActions: Record<Exclude<IfKeyTaken, "error">, string> = {
+  skip: "DO NOTHING",
+  join: "DO UPDATE SET key = excluded.key",
 };
+
+/** The server finds the index by its columns. */
+async function readConflictClause(client: Queryable, table: TaskTable, ifKeyTaken: IfKeyTaken): Promise<string> {
+  if (ifKeyTaken === "error") return "";
+  const columns = (await hasUsers(client, table)) ? "role, key" : "key";
+  return `ON CONFLICT (${columns}) WHERE key IS NOT NULL AND ready IS NOT NULL ${conflictActions[ifKeyTaken]}`;
+}
 
 const maxParameters = 65_535;
 
@@ -46,14 +51,14 @@ export async function addTasks(
   { ifKeyTaken = "error" }: { readonly ifKeyTaken?: IfKeyTaken | undefined } = {},
 ): Promise<string[]> {
   if (ifKeyTaken === "join") return await joinTasks(client, table, rows);
-  return await insertRows(client, table, rows, conflictClauses[ifKeyTaken]);
+  return await insertRows(client, table, rows, await readConflictClause(client, table, ifKeyTaken));
 }
 
 /** Each key only once, because a statement cannot update a row that it has inserted. */
 async function joinTasks(client: Queryable, table: TaskTable, rows: readonly NewRow[]): Promise<string[]> {
   const firsts = firstsOfKeys(rows);
   const inserted = [...new Set(firsts)];
-  const ids = await insertRows(client, table, inserted, conflictClauses.join);
+  const ids = await insertRows(client, table, inserted, await readConflictClause(client, table, "join"));
   const idOf = new Map(inserted.map((row, index) => [row, ids[index] ?? ""]));
   return firsts.map((row) => idOf.get(row) ?? "");
 }
@@ -141,11 +146,21 @@ export const toAddError = (error: unknown, table: TaskTable, rows: readonly NewR
   convertAddError(error, table, rows, "");
 
 /** The same as `toAddError`, with the name of the property whose value is refused, if this is known. */
-export const toNamedAddError = (error: unknown, table: TaskTable, rows: readonly NewRow[]): unknown =>
-  convertAddError(error, table, rows, refusedProperty(error, rows));
+export const toNamedAddError = (
+  error: unknown,
+  table: TaskTable,
+  rows: readonly NewRow[],
+  refused = findRefusedRow(error, rows),
+): unknown => convertAddError(error, table, rows, refusedProperty(error, rows), refused);
 
 /** @param property which property of the task is refused, as text in front of the reason */
-function convertAddError(error: unknown, table: TaskTable, rows: readonly NewRow[], property: string): unknown {
+function convertAddError(
+  error: unknown,
+  table: TaskTable,
+  rows: readonly NewRow[],
+  property: string,
+  refused = findRefusedRow(error, rows),
+): unknown {
   const state = sqlState(error);
   if (state === null || fullQueueHint(error) !== "") return error;
   const options = { cause: error, sqlState: state };
@@ -153,17 +168,26 @@ function convertAddError(error: unknown, table: TaskTable, rows: readonly NewRow
     ({ column, value, demand }) => `${column} ${demand}, got ${JSON.stringify(value)}: `,
   );
   const reason = nullReason(error, rows) ?? errorMessage(error);
-  const refused = findRefusedRow(error, rows);
-  const which = refused === null ? "the task" : `tasks[${refused}]`;
+  const which = refused !== null ? `tasks[${refused}]` : rows.length > 1 ? "one of the tasks" : "the task";
   const hint = state === undefinedColumn && !concernsOwnColumn(error, rows) ? `: ${missingColumnHint}` : "";
   const message = `${table.qualified} rejects ${which}: ${property}${broken.join("")}${reason} (SQLSTATE ${state})${hint}`;
   if (state === uniqueViolation && isServerError(error) && error.constraint === table.keyIndex) {
     return new PgTaskError("TASK_KEY_TAKEN", message, options);
   }
-  // These SQLSTATEs mean a data exception, a constraint violation, an option that the table lacks, a value that is too
-  // large or too deeply nested, an undefined column, or a value of a wrong type.
-  const isRefused = /^(?:22|23|0A|54)/.test(state) || state === undefinedColumn || state === "42804";
-  return isRefused ? new PgTaskError("TASK_REJECTED", message, options) : error;
+  return isRefusal(state) ? new PgTaskError("TASK_REJECTED", message, options) : error;
+}
+
+/**
+ * These SQLSTATEs mean a data exception, a constraint violation, an option that the table lacks, a value that is too
+ * large or too deeply nested, an undefined column, or a value of a wrong type.
+ */
+const isRefusal = (state: string): boolean =>
+  /^(?:22|23|0A|54)/.test(state) || state === undefinedColumn || state === "42804";
+
+/** The SQLSTATE of an error that may be due to one of the tasks; else null. */
+export function refusalState(error: unknown): string | null {
+  const state = sqlState(error);
+  return state !== null && isRefusal(state) && fullQueueHint(error) === "" ? state : null;
 }
 
 function nullReason(error: unknown, rows: readonly NewRow[]): string | null {
@@ -182,7 +206,7 @@ const concernsOwnColumn = (error: unknown, rows: readonly NewRow[]): boolean =>
   );
 
 /** The server names the parameter with the invalid value, the check that is broken, or the key that is taken. */
-function findRefusedRow(error: unknown, rows: readonly NewRow[]): number | null {
+export function findRefusedRow(error: unknown, rows: readonly NewRow[]): number | null {
   if (!isServerError(error) || rows.length < 2) return null;
   if (namesParameter(error)) return findInvalidPlace(error, rows)?.row ?? null;
   const isRefused = (row: NewRow): boolean => {
@@ -194,7 +218,10 @@ function findRefusedRow(error: unknown, rows: readonly NewRow[]): number | null 
 }
 
 const isTaken = (error: unknown, key: string): boolean =>
-  isServerError(error) && error.code === uniqueViolation && error.detail?.includes(`(key)=(${key})`) === true;
+  isServerError(error) &&
+  error.code === uniqueViolation &&
+  (error.detail?.includes(`(key)=(${key})`) === true ||
+    (error.detail?.includes("(role, key)=(") === true && error.detail.includes(`, ${key}) `)));
 
 /** Null if the server does not say which one of several it is. */
 export function findTakenKey(error: unknown, rows: readonly NewRow[]): string | null {

@@ -6,7 +6,7 @@ import { parseSqlstates } from "../../shared/parseSqlstates.js";
 import { canReadOwed } from "../../manager/schema/owedTable.js";
 import { hasSchedule, isOwing, owedReason } from "../../manager/schema/schedulesView.sql.js";
 import { readChain } from "../queries/taskChain.js";
-import { isoTimeSql } from "../sqlFragments.js";
+import { isActiveSql, isoTimeSql } from "../sqlFragments.js";
 
 /** Matches errors that say themselves why the task was not tried again. */
 const explainedErrors = "task took its own session down|with the same key takes its place|next run was not planned";
@@ -67,15 +67,17 @@ interface ScheduleState {
   readonly owed: string | null;
 }
 
-export const noSchedule: ScheduleState = { repeats: false, successor: null, owed: null };
+const noSchedule: ScheduleState = { repeats: false, successor: null, owed: null };
 
+/** Of a task that has ended, how its schedule goes on. */
 export async function readScheduleState(client: Queryable, table: TaskTable, id: string): Promise<ScheduleState> {
   const isSchedule = hasSchedule("t");
   const isOwed = (await canReadOwed(client, table))
     ? `${isOwing("t")} AND EXISTS (SELECT FROM ${table.qualifiedOwed} AS o WHERE o.task = t.id)`
     : "false";
   const { rows } = await client.query<{ repeats: boolean; owed: string | null }>(
-    `SELECT ${isSchedule} AS repeats, CASE WHEN ${isOwed} THEN ${owedReason("t")} END AS owed
+    `SELECT ${isSchedule} AND NOT ${isActiveSql} AS repeats,
+       CASE WHEN ${isOwed} THEN ${owedReason("t")} END AS owed
      FROM ${table.qualified} AS t WHERE t.id = $1::bigint`,
     [id],
   );

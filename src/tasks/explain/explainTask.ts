@@ -5,6 +5,7 @@ import { describeLockWait, describeUnblocking, type LockWait } from "./locks.js"
 import { describeCopy } from "../../manager/schema/home.js";
 import { type StartBlocker, noTimeError } from "../../manager/schema/startRule.sql.js";
 import { reservedSessions } from "../../shared/reservedSessions.js";
+import { shareOf } from "../../shared/shareOf.js";
 import { finalStates } from "../../shared/taskState.js";
 import { owedRemedy, type Successor } from "./endedTask.js";
 
@@ -56,6 +57,7 @@ function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
     ...blocked((code) => isInQueue(code) && code !== "gap"),
     ...(isDue(task) ? aheadReasons(task) : []),
     ...blocked((code) => code === "gap"),
+    ...(task.remote ? [] : roleReasons(task, table)),
     ...(isDue(task) ? limitReasons(task, table) : []),
   ];
   if (reasons.length > 0) return reasons;
@@ -65,8 +67,12 @@ function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   return [lacksSession && isOverdue ? noSessionReason : dueReason(table)];
 }
 
-const reason = (code: Reason["code"], text: string, remedy?: string): Reason =>
-  remedy === undefined ? { code, text } : { code, text, remedy };
+const reason = (code: Reason["code"], text: string, remedy?: string, tasks: readonly string[] = []): Reason => ({
+  code,
+  text,
+  ...(remedy === undefined ? {} : { remedy }),
+  ...(tasks.length === 0 ? {} : { tasks }),
+});
 
 /** Whether the reason is one that only a due task has. */
 const isInQueue = (code: StartBlocker): boolean => code === "key-runs" || code === "group-limit" || code === "gap";
@@ -109,10 +115,14 @@ function goneText(stop: string | null, problem: string | null): string {
 
 function endedReason(
   { id, state, owner, stop, problem, queryFailed, keyWaitsIn }: TaskSituation,
-  { notRetried, successor, owed }: TableSituation,
+  { notRetried, successor, owed, role }: TableSituation,
 ): Reason {
   if (owner !== null) return reason("stopping", `it was set to ${state} while it ran, and its run is ending`);
   const when = stop === null ? "" : ` at ${stop}`;
+  const blocked =
+    role === null || role.problem === null
+      ? ""
+      : `first correct what keeps tasks of role ${role.role} from running (${role.problem}); then `;
   const retryAnyway = notRetried === null ? "" : `; ${notRetried.remedy}`;
   const texts: Readonly<Record<string, string>> = {
     DONE: `it ran without error and ended${when}`,
@@ -129,8 +139,9 @@ function endedReason(
     "ended",
     `${text}${successor === null ? "" : `; ${successorText(successor)}`}`,
     keyWaitsIn === null
-      ? `pg-task retry ${id} runs ${queryFailed ? "the query" : "it"} again${retryAnyway}`
+      ? `${blocked}pg-task retry ${id} runs ${queryFailed ? "the query" : "it"} again${retryAnyway}`
       : runInstead(keyWaitsIn),
+    [successor?.id, keyWaitsIn].flatMap((each) => each ?? []),
   );
 }
 
@@ -195,6 +206,7 @@ function lockReason({ id, start, owner }: TaskSituation, wait: LockWait): Reason
     "waits-for-lock",
     `it has been running since ${start ?? "a moment ago"} in server process ${ownerPid}, and waits for ${describeLockWait(wait)}`,
     `${describeUnblocking(wait)}; pg-task stop ${id} cancels the task`,
+    wait.blockers.flatMap(({ task }) => task ?? []),
   );
 }
 
@@ -219,7 +231,11 @@ function rowLockReasons({ lock }: TableSituation): Reason[] {
     const text = "its row is locked by an open transaction, possibly several";
     return [reason("row-locked", text, "commit or end the transaction that changed the row")];
   }
-  const { pid, user, name, openMs } = by;
+  const { pid, user, name, openMs, task } = by;
+  if (task !== null) {
+    const text = `its row is locked by task ${task}, which runs in server process ${pid}`;
+    return [reason("row-locked", text, `pg-task stop ${task} cancels that task`, [task])];
+  }
   const open = openMs === null ? "" : `, open for ${Math.max(0, Math.round(openMs / 1000))} s`;
   return [
     reason(
@@ -236,8 +252,20 @@ function aheadReasons({ ahead, aheadMore }: TaskSituation): Reason[] {
   return [reason("behind-others", text)];
 }
 
+function roleReasons(task: TaskSituation, { role }: TableSituation): Reason[] {
+  if (role === null) return [];
+  const { role: name, login, problem, max, sessions } = role;
+  if (problem !== null) {
+    const text = `it runs as role ${name}, whose tasks fail or wait: ${problem}`;
+    return [reason("role-refused", text, "pg-task doctor names what is missing")];
+  }
+  if (!isDue(task) || max === null || sessions < max) return [];
+  const text = `it runs as role ${name}, whose login ${login} has ${sessions} of at most ${max} sessions`;
+  return [reason("role-limit", text, "wait for one of its tasks to end, or raise max in the table of the roles")];
+}
+
 function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
-  const { tableRuns, groupRuns, max } = task;
+  const { tableRuns, groupRuns, shareRuns, max } = task;
   const { maxRuns, maxSessions, runningSessions, reserve, freeConnections } = table;
   const reasons: Reason[] = [];
   if (tableRuns >= maxRuns) {
@@ -252,8 +280,15 @@ function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   const left = Math.min(maxSessions - allRun, maxRuns - tableRuns);
   const total = Math.min(maxSessions, maxRuns);
   const reserved = reservedSessions(total, reserve);
-  if (groupRuns > 0 && groupRuns <= Math.max(max, 0) && left > 0 && left <= reserved) {
-    const text = `its group already runs something, and ${reserved} of ${total} sessions ${reserved === 1 ? "is" : "are"} reserved for groups that run nothing (pg_conf.reserve)`;
+  const share = shareOf(table.share, task.group ?? "");
+  const hasRuns = share === null ? groupRuns > 0 && groupRuns <= Math.max(max, 0) : shareRuns > 0;
+  if (share !== null && left <= 0) {
+    const text = `its share ${JSON.stringify(share)} has ${shareRuns} of ${total} sessions, and the next one goes to the share with the fewest for its weight (pg_task.share)`;
+    reasons.push(reason("share", text, "wait, or raise the weight of its share in pg_task.weights"));
+  }
+  if (hasRuns && left > 0 && left <= reserved) {
+    const [whose, others] = share === null ? ["group", "groups"] : [`share ${JSON.stringify(share)}`, "shares"];
+    const text = `its ${whose} already runs something, and ${reserved} of ${total} sessions ${reserved === 1 ? "is" : "are"} reserved for ${others} that run nothing (pg_conf.reserve)`;
     reasons.push(reason("reserve", text, "wait, raise pg_conf.max or pg_task.run, or lower pg_conf.reserve"));
   }
   if (freeConnections <= 0) {

@@ -12,6 +12,8 @@ interface Blocker {
   /** What its session does, such as `idle in transaction`, and since when. Null if this role must not see it. */
   readonly state: string | null;
   readonly since: string | null;
+  /** The task that it runs. Null if it runs none, or none of the newest. */
+  readonly task: string | null;
 }
 
 export interface LockWait {
@@ -23,25 +25,39 @@ export interface LockWait {
   readonly blockers: readonly Blocker[];
 }
 
-export async function readLockWait(client: Queryable, pid: number): Promise<LockWait | null> {
-  const { rows: blockers } = await client.query<Blocker>(
-    `SELECT b.pid, a.usename AS "user", a.application_name AS name, a.state, ${isoTimeSql("a.state_change")} AS since
-     FROM (SELECT DISTINCT unnest(pg_catalog.pg_blocking_pids($1)) AS pid) AS b
-     LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = b.pid ORDER BY b.pid`,
-    [pid],
-  );
-  if (blockers.length === 0) return null;
+/** Of the newest rows, in which the task that a backend runs is looked for. */
+const maxScannedRows = 10_000;
+
+/** The CTE has the tasks that run, by the pids of their backends. */
+const runningSql = ({ qualified }: TaskTable): string => `running AS MATERIALIZED (
+  SELECT r.id, split_part(r.owner, ' ', 1) AS pid FROM (
+    SELECT t.id, t.owner::text AS owner, t.state::text AS state FROM ${qualified} AS t ORDER BY t.id DESC LIMIT ${maxScannedRows}
+  ) AS r WHERE r.owner IS NOT NULL AND r.state = 'WORK')`;
+
+const taskOf = (pid: string): string => `(SELECT min(r.id)::text FROM running AS r WHERE r.pid = ${pid}::text)`;
+
+export async function readLockWait(client: Queryable, table: TaskTable, pid: number): Promise<LockWait | null> {
   // A backend that waits for the transaction that has changed a row holds the lock of the row's version meanwhile.
-  const { rows } = await client.query<Omit<LockWait, "blockers">>(
-    `SELECT w.locktype AS type, w.mode, (
-       SELECT r.relation::pg_catalog.regclass::text FROM pg_catalog.pg_locks AS r
-       WHERE r.pid = w.pid AND r.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
-         AND r.relation IS NOT NULL AND (NOT r.granted OR w.locktype = 'transactionid' AND r.locktype = 'tuple') LIMIT 1
-     ) AS relation
-     FROM pg_catalog.pg_locks AS w WHERE w.pid = $1 AND NOT w.granted LIMIT 1`,
+  const { rows } = await client.query<Blocker & Omit<LockWait, "blockers">>(
+    `WITH ${runningSql(table)}
+     SELECT b.pid, a.usename AS "user", a.application_name AS name, a.state, ${isoTimeSql("a.state_change")} AS since,
+       ${taskOf("b.pid")} AS task, l.type, l.mode, l.relation
+     FROM (SELECT DISTINCT unnest(pg_catalog.pg_blocking_pids($1)) AS pid) AS b
+     LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = b.pid
+     LEFT JOIN (
+       SELECT w.locktype AS type, w.mode, (
+         SELECT r.relation::pg_catalog.regclass::text FROM pg_catalog.pg_locks AS r
+         WHERE r.pid = w.pid AND r.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+           AND r.relation IS NOT NULL AND (NOT r.granted OR w.locktype = 'transactionid' AND r.locktype = 'tuple') LIMIT 1
+       ) AS relation
+       FROM pg_catalog.pg_locks AS w WHERE w.pid = $1 AND NOT w.granted LIMIT 1
+     ) AS l ON true ORDER BY b.pid`,
     [pid],
   );
-  return { ...(rows[0] ?? { type: null, mode: null, relation: null }), blockers };
+  const [first] = rows;
+  if (first === undefined) return null;
+  const { type, mode, relation } = first;
+  return { type, mode, relation, blockers: rows };
 }
 
 export function describeLockWait({ type, mode, relation, blockers }: LockWait): string {
@@ -74,8 +90,9 @@ function describeLock(type: string | null, mode: string | null, relation: string
   }
 }
 
-function describeBlocker({ pid, user, name, state, since }: Blocker): string {
+function describeBlocker({ pid, user, name, state, since, task }: Blocker): string {
   if (pid === 0) return "a prepared transaction (see pg_prepared_xacts)";
+  if (task !== null) return `task ${task}, which runs in server process ${pid}`;
   if (user === null) return `server process ${pid}`;
   const activity =
     state === null
@@ -89,6 +106,22 @@ export interface LockHolder {
   readonly user: string | null;
   readonly name: string | null;
   readonly openMs: number | null;
+  /** The task that it runs. Null if it runs none, or none of the newest. */
+  readonly task: string | null;
+}
+
+/**
+ * Whether an open transaction other than the manager's may have locked the row. Its lock can also be one that keeps
+ * nobody from changing the row. False if several transactions have locked it.
+ */
+export async function mayBeLocked(client: Queryable, { qualified }: TaskTable, id: string): Promise<boolean> {
+  const { rows } = await client.query(
+    `SELECT FROM ${qualified} AS t JOIN pg_catalog.pg_locks AS l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = t.xmax
+     LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+     WHERE t.id = $1::bigint AND (${isManagerSql("a.application_name")}) IS NOT TRUE LIMIT 1`,
+    [id],
+  );
+  return rows.length > 0;
 }
 
 /** The lock may have been released before its holder could be read. */
@@ -113,14 +146,17 @@ export async function readRowLock(
 }
 
 const mayLock = async (client: Client, { qualified }: TaskTable): Promise<boolean> =>
-  await queryValue(client, "SELECT has_any_column_privilege($1, 'UPDATE') AS may", [qualified]);
+  await queryValue(client, "SELECT has_any_column_privilege($1, 'UPDATE') AND NOT pg_is_in_recovery() AS may", [
+    qualified,
+  ]);
 
 async function lookAtRowLock(
   client: Client,
-  { qualified }: TaskTable,
+  table: TaskTable,
   id: string,
 ): Promise<{ readonly by: LockHolder | null; readonly isManagers: boolean } | null> {
-  await client.query("BEGIN");
+  const { qualified } = table;
+  await client.query("BEGIN READ WRITE");
   try {
     const { rowCount: free } = await client.query(
       `SELECT FROM ${qualified} WHERE id = $1::bigint FOR NO KEY UPDATE SKIP LOCKED`,
@@ -128,8 +164,9 @@ async function lookAtRowLock(
     );
     if (free !== 0) return null;
     const { rows } = await client.query<LockHolder & { readonly managers: boolean | null }>(
-      `SELECT a.pid, ${isManagerSql("a.application_name")} AS managers, a.usename AS "user", a.application_name AS name,
-         ${millisecondsSql("clock_timestamp() - a.xact_start")} AS "openMs"
+      `WITH ${runningSql(table)}
+       SELECT a.pid, ${isManagerSql("a.application_name")} AS managers, a.usename AS "user", a.application_name AS name,
+         ${millisecondsSql("clock_timestamp() - a.xact_start")} AS "openMs", ${taskOf("a.pid")} AS task
        FROM ${qualified} AS t LEFT JOIN pg_catalog.pg_locks AS l
          ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = t.xmax
        LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid

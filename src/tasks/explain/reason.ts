@@ -1,6 +1,7 @@
 import type { StartBlocker } from "../../manager/schema/startRule.sql.js";
 import type { Pause } from "../pauses.js";
 import type { TaskSituation } from "./taskSituation.js";
+import { describeSuspension } from "../../shared/describeSuspension.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
 /** A reason why a task does not start. If the task is running or has ended, the reason says so. */
@@ -21,17 +22,27 @@ export interface Reason {
     | "no-manager"
     | "row-locked"
     | "behind-others"
+    | "role-refused"
+    | "role-limit"
     | "run-limit"
     | "session-limit"
     | "reserve"
+    | "share"
     | "no-connection-room"
     | "no-session"
     | "due";
   readonly text: string;
   readonly remedy?: string;
-  /** Ids of the tasks that block this task. */
+  /** Ids of the tasks that block this task, or that it is about. */
   readonly tasks?: readonly string[];
+  /** What ends the reason, if a user can do it at once. */
+  readonly action?: ReasonAction;
 }
+
+/** `group`: of the pause that ends, null for that of the whole table. */
+type ReasonAction =
+  | { readonly name: "run-now" | "resume-schedule" }
+  | { readonly name: "resume"; readonly group: string | null };
 
 type Told = Omit<Reason, "code">;
 
@@ -40,35 +51,43 @@ export const blockerReason = (code: StartBlocker, task: TaskSituation, pauses: r
   ...tell[code](task, pauses),
 });
 
+const runNow: ReasonAction = { name: "run-now" };
+
 const planForNow = ({ id }: TaskSituation): string => `pg-task run-now ${id} plans it for now`;
 
 const tell: Readonly<Record<StartBlocker, (task: TaskSituation, pauses: readonly Pause[]) => Told>> = {
-  "waits-for-others": ({ id, waitsFor }) => waitsForOthers(id, waitsFor ?? []),
-  "schedule-paused": (task) => schedulePaused(task),
-  "never-due": (task) => ({ text: `its plan is ${task.plan}`, remedy: planForNow(task) }),
+  "waits-for-others": waitsForOthers,
+  "schedule-paused": schedulePaused,
+  "never-due": (task) => ({ text: `its plan is ${task.plan}`, remedy: planForNow(task), action: runNow }),
   retry: ({ id, attempt, retry, plan, problem }) => ({
     text: `it has failed, and its retry ${attempt} of ${retry} is planned for ${plan}: ${problem}`,
     remedy: `pg-task run-now ${id} tries it now`,
+    action: runNow,
   }),
   "not-due": (task) => ({
     text: `it is planned for ${task.plan}${task.max < 0 ? `; after each run its group pauses for ${-task.max} ms, as its max says` : ""}`,
     remedy: planForNow(task),
+    action: runNow,
   }),
   "too-late": (task) => ({
-    text: "plan + active has passed: it will expire (GONE) instead of running",
+    text: "plan + active, or the time limit of its chain, has passed: it will expire (GONE) instead of running",
     remedy: planForNow(task),
+    action: runNow,
   }),
   "table-paused": (_, pauses) => ({
     text: `the whole table ${pausedSince(null, pauses)}`,
     remedy: "pg-task resume ends the pause",
+    action: { name: "resume", group: null },
   }),
   "group-paused": ({ group }, pauses) => ({
     text: `its group ${JSON.stringify(group)} ${pausedSince(group, pauses)}`,
     remedy: `pg-task resume --group ${JSON.stringify(group)} ends the pause`,
+    action: { name: "resume", group: group ?? "" },
   }),
   "out-of-queue": () => ({
     text: "it is in PLAN, but not in the queue (ready is null): a trigger of the table was disabled when the row was written",
     remedy: "pg-task doctor names the trigger; pg-task run-now adds the task to the queue",
+    action: runNow,
   }),
   "key-runs": ({ keyRunsIn }) => ({
     text: `task ${keyRunsIn} has the same key and must end first`,
@@ -87,16 +106,21 @@ function pausedSince(group: string | null, pauses: readonly Pause[]): string {
   return `has been paused since ${pause?.since ?? "a moment ago"}${why}`;
 }
 
-function schedulePaused({ id, attempt, retry, problem }: TaskSituation): Told {
+function schedulePaused({ id, attempt, retry, problem, suspendedAfter }: TaskSituation): Told {
   const tried = attempt > 0;
   return {
-    text: `its schedule is paused${tried ? `, and its retry ${attempt} of ${retry} waits: ${problem}` : ""}`,
+    text: `its schedule is ${suspendedAfter === null ? "paused" : describeSuspension(suspendedAfter)}${tried ? `, and its retry ${attempt} of ${retry} waits: ${problem}` : ""}`,
     remedy: `pg-task resume --schedule ${id} plans its next time${tried ? " and drops this retry" : ""}; pg-task run-now ${id} ends the pause, too, and ${tried ? "tries" : "runs"} it now`,
+    action: { name: "resume-schedule" },
   };
 }
 
-function waitsForOthers(id: string, predecessors: readonly string[]): Told {
-  const names = predecessors.length === 0 ? "others, which have just ended" : `the end of ${predecessors.join(", ")}`;
+function waitsForOthers({ id, waitsFor, waitsForNumber: number }: TaskSituation): Told {
+  const predecessors = waitsFor ?? [];
+  const more = number > predecessors.length ? ` and ${number - predecessors.length} more` : "";
+  const how = number > 1 ? `${number} tasks: ` : "";
+  const names =
+    predecessors.length === 0 ? "others, which have just ended" : `the end of ${how}${predecessors.join(", ")}${more}`;
   return {
     text: `it waits for ${names}`,
     remedy: `UPDATE … SET after = NULL WHERE id = ${id} lets it go`,

@@ -4,7 +4,7 @@ import { formatDuration } from "../../shared/formatDuration.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { shortRule } from "../../shared/shortRule.js";
-import { readSchedules, type Schedule } from "../queries/schedules.js";
+import { nameSchedule, readSchedules, type Schedule } from "../queries/schedules.js";
 import { owedRemedy } from "./endedTask.js";
 
 export interface ScheduleWarning {
@@ -35,10 +35,10 @@ export async function readScheduleWarnings(client: Client, table: TaskTable) {
   return {
     examined: schedules.length,
     more,
-    /** The schedules whose last run failed, or whose waiting run has been tried and failed: their key and id. */
-    failed: schedules.flatMap(({ id, key, failedTries, last: [newest] }) =>
-      failedTries > 0 || newest?.state === "FAIL" ? [key === null ? `schedule ${id}` : `${key} (schedule ${id})`] : [],
-    ),
+    /** The schedules whose last run failed, or whose waiting run has been tried and failed. */
+    failed: schedules
+      .filter(({ failedTries, last: [newest] }) => failedTries > 0 || newest?.state === "FAIL")
+      .map(nameSchedule),
     warnings: [
       ...owedRuns(schedules),
       ...(await failedRules(client, table)),

@@ -1,14 +1,15 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { busySessionName, idleSessionName } from "../../shared/postgres/applicationNames.js";
+import { hasFailedTooOften } from "../../manager/schema/schedulesView.sql.js";
 import { startBlockers, type StartBlocker } from "../../manager/schema/startRule.sql.js";
 import { mayServeSql } from "../../shared/postgres/ownerBackends.js";
-import { keyHolderQuery, isoTimeSql, millisecondsSql } from "../sqlFragments.js";
+import { isActiveSql, isoTimeSql, millisecondsSql, shareSql } from "../sqlFragments.js";
+import { keyHolderQuery } from "../../manager/schema/keyIndex.js";
 import { areMoreRejectedSql, isRejectedSql } from "../queries/unsettledTasks.js";
 import { parseSettingNumber, readServerSettings } from "../../shared/config/serverSettings.js";
 import type { Entry } from "../../shared/config/types.js";
 import { reservedConnections } from "../../shared/postgres/serverLimits.js";
-import { isFinalState } from "../../shared/taskState.js";
 import { batched } from "../batched.js";
 import { readCopy } from "../copies.js";
 import { readPauses } from "../pauses.js";
@@ -22,9 +23,10 @@ import {
   shownNames,
   type EntryLocation,
 } from "../queries/executorSessions.js";
+import { readTableRoles } from "../queries/roles.js";
 import { readUserTriggers } from "../queries/tableFacts.js";
-import { explainNotRetried, noSchedule, readScheduleState, retryEveryError } from "./endedTask.js";
-import { readLockWait, readRowLock } from "./locks.js";
+import { explainNotRetried, readScheduleState, retryEveryError } from "./endedTask.js";
+import { mayBeLocked, readLockWait, readRowLock } from "./locks.js";
 
 export interface SituationContext {
   readonly entry: Pick<Entry, "fixed" | "parameters" | "target">;
@@ -35,6 +37,8 @@ export interface SituationContext {
   readonly hasLeader: () => Promise<boolean | null>;
   /** On which to find out who has locked the task's row, if that is wanted: the row is locked for a moment. */
   readonly lockOn: Client | null;
+  /** Whether to lock the row only if something suggests that it is locked. */
+  readonly locksRarely?: boolean;
 }
 
 export type TableSituation = NonNullable<Awaited<ReturnType<typeof readSituations>>>["table"];
@@ -44,7 +48,7 @@ export async function readSituations(client: Queryable, table: TaskTable, id: st
   const reader = batched(client);
   const { entry, entries, maxSessions, lockOn } = context;
   const [found, { manager }, { sessions, running }, { most, taken }, ...facts] = await Promise.all([
-    readSituation(reader, table, id),
+    readSituation(reader, table, id, entry.parameters["pg_task.share"]),
     readTableLock(reader, table),
     readSessions(reader, table),
     readConnections(reader),
@@ -54,23 +58,28 @@ export async function readSituations(client: Queryable, table: TaskTable, id: st
     readMaxRuns(reader, entry),
     countSessions(reader, entriesOnServer(entry.target, entries)),
     readSessionRefusal(reader, table),
+    readTableRoles(reader, table, id),
+    mayBeLocked(reader, table, id),
+    readScheduleState(reader, table, id),
+    explainNotRetried(reader, table, id, entry.parameters),
   ]);
   if (found === null) return null;
-  const [pauses, copy, triggers, maxRuns, all, sessionRefusal] = facts;
+  const [pauses, copy, triggers, maxRuns, all, sessionRefusal, roles, isSuspect, schedule, notRetried] = facts;
   const task = { ...found, tableRuns: Math.max(found.tableRuns, running) };
-  const { state, owner, ownerLives, remote } = task;
-  const schedule = isFinalState(state) && owner === null ? await readScheduleState(reader, table, id) : noSchedule;
-  const notRetried = state === "FAIL" ? await explainNotRetried(reader, table, id, entry.parameters) : null;
+  const { state, owner, ownerLives, remote, waitMs, blockers } = task;
+  const isLate = waitMs !== null && waitMs < -lateMs && blockers.length === 0;
+  const locks = lockOn !== null && state === "PLAN" && (context.locksRarely !== true || isSuspect || isLate);
   const mayWait = state === "WORK" && owner !== null && ownerLives && !remote;
   return {
     task,
     table: {
+      share: entry.parameters["pg_task.share"],
       pauses,
       /** Why the table is a copy, in which nothing starts. Null if it is none. */
       copy,
-      lock: lockOn !== null && state === "PLAN" ? await readRowLock(lockOn, table, id) : null,
+      lock: locks ? await readRowLock(lockOn, table, id) : null,
       /** The lock for which the task's run waits. Null if there is none, or the task runs on another server. */
-      lockWait: mayWait ? await readLockWait(reader, Number.parseInt(owner, 10)) : null,
+      lockWait: mayWait ? await readLockWait(reader, table, Number.parseInt(owner, 10)) : null,
       /** Why the task has failed although its `retry` allows more tries, and what to do. Null if this is not so. */
       notRetried: notRetried === null ? null : { text: notRetried, remedy: retryEveryError(table, id, schedule) },
       successor: schedule.successor,
@@ -87,11 +96,16 @@ export async function readSituations(client: Queryable, table: TaskTable, id: st
       runningSessions: all.running,
       openSessions: sessions,
       sessionRefusal,
+      /** With users: the role that the task runs as. Null if that is the owner, or unknown. */
+      role: roles?.find(({ role }) => role === task.role) ?? null,
       /** The free ones, less those that pg-task leaves to other clients. Can be negative. */
       freeConnections: most - reservedConnections - taken,
     },
   };
 }
+
+/** In ms. A task that nothing blocks starts earlier. */
+const lateMs = 2_000;
 
 /** In effect for the table's manager: of the entry, else of its role or database, else of the file. */
 async function readMaxRuns(
@@ -108,6 +122,7 @@ export interface TaskSituation {
   readonly id: string;
   readonly state: string;
   readonly group: string | null;
+  readonly role: string | null;
   readonly max: number;
   readonly plan: string | null;
   /** Time until the task's planned time, in ms. Negative if the planned time has passed, null if it is infinite. */
@@ -133,12 +148,17 @@ export interface TaskSituation {
   /** The manager shows as many rejected results as it can, so this one may be rejected, too, if its run has ended. */
   readonly moreRejected: boolean;
   readonly groupRuns: number;
+  /** In how many sessions the tasks of its share are, as far as the rows tell. */
+  readonly shareRuns: number;
   readonly claimedOfGroup: readonly string[];
   /** Due tasks of the group that start before this one, and whether there are more than were counted. */
   readonly ahead: number;
   readonly aheadMore: boolean;
   /** As id and state, at most ten. Null if it does not wait for others. */
   readonly waitsFor: readonly string[] | null;
+  readonly waitsForNumber: number;
+  /** How many runs of its schedule have failed in a row, if it is paused because of that. */
+  readonly suspendedAfter: number | null;
   readonly attempt: number;
   readonly retry: number;
   readonly keyRunsIn: string | null;
@@ -166,7 +186,12 @@ const problemSql = `(SELECT CASE WHEN length(e.line) > 1000 THEN left(e.line, 10
 const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::timestamptz AS start";
 
 /** No index covers running tasks: the rows before the task and the newest are scanned, and the names of sessions. */
-export async function readSituation(client: Queryable, table: TaskTable, id: string): Promise<TaskSituation | null> {
+export async function readSituation(
+  client: Queryable,
+  table: TaskTable,
+  id: string,
+  share = "",
+): Promise<TaskSituation | null> {
   const { qualified, pauses } = table;
   const { rows } = await client.query<Omit<TaskSituation, "aheadMore">>(
     `WITH it AS MATERIALIZED (
@@ -178,7 +203,7 @@ export async function readSituation(client: Queryable, table: TaskTable, id: str
        UNION ALL
        (SELECT ${scannedColumns} FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id DESC LIMIT ${maxScannedRows})
      ), claimed AS MATERIALIZED (
-       SELECT s.id, s.owner, s.hash, (SELECT t.key FROM ${qualified} AS t WHERE t.id = s.id) AS key FROM scanned AS s WHERE s.owner IS NOT NULL
+       SELECT s.id, s.owner, s.hash, k.key, k.role, k."group" FROM scanned AS s JOIN LATERAL (SELECT t.key, t.role, t."group" FROM ${qualified} AS t WHERE t.id = s.id) AS k ON true WHERE s.owner IS NOT NULL
      ), ahead AS (
        SELECT FROM it, LATERAL (
          SELECT o.max, o.id, o."group" FROM ${qualified} AS o WHERE o.ready AND o.hash = ANY (ARRAY[it.hash])
@@ -188,7 +213,7 @@ export async function readSituation(client: Queryable, table: TaskTable, id: str
          -- Another name with the same hash, which waits for its own pause.
          AND (o."group" = it."group" OR NOT EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" = o."group"))
      )
-     SELECT it.id::text AS id, it.state::text AS state, it."group"::text AS "group", it.max::float8 AS max,
+     SELECT it.id::text AS id, it.state::text AS state, it."group"::text AS "group", it.role::text AS role, it.max::float8 AS max,
        ${isoTimeSql("it.plan")} AS plan,
        CASE WHEN isfinite(it.plan::timestamptz) THEN ${millisecondsSql("it.plan::timestamptz - clock_timestamp()")} END AS "waitMs",
        ${startBlockers(table, { running: 'l."groupRuns"', keyRuns: 'l."keyRunsIn" IS NOT NULL', quietMs: 'l."quietMs"' }, "it")} AS blockers,
@@ -202,11 +227,12 @@ export async function readSituation(client: Queryable, table: TaskTable, id: str
        OR EXISTS (SELECT FROM scanned AS o WHERE o.owner::text = it.owner::text AND o.state = 'WORK' AND o.start > it.start::timestamptz) AS "runEnded",
        ${isRejectedSql(table, "it")} AS rejected, it.owner IS NOT NULL AND ${areMoreRejectedSql(table)} AS "moreRejected",
        l."groupRuns",
+       (SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE ${shareSql("c", "$4")} = ${shareSql("it", "$4")})::float8 AS "shareRuns",
        ARRAY(SELECT c.id::text FROM claimed AS c WHERE c.hash = it.hash ORDER BY c.id LIMIT 10) AS "claimedOfGroup",
        l."keyRunsIn",
        ${keyWaitsInSql(table)} AS "keyWaitsIn",
-       ${predecessorsSql(qualified)} AS "waitsFor",
-       coalesce(it.attempt, 0) AS attempt, coalesce(it.retry, 0) AS retry,
+       ${predecessorsSql(qualified)} AS "waitsFor", ${predecessorNumberSql(qualified)} AS "waitsForNumber",
+       CASE WHEN ${hasFailedTooOften("it")} THEN it.failures::float8 END AS "suspendedAfter", coalesce(it.attempt, 0) AS attempt, coalesce(it.retry, 0) AS retry,
        (SELECT count(*) FROM ahead)::float8 AS ahead,
        (SELECT count(DISTINCT c.owner) FROM claimed AS c)::float8 AS "tableRuns",
        coalesce(${millisecondsSql("it.gap")}, 0) AS "gapMs", ${isoTimeSql('l."lastStart"')} AS "lastStart",
@@ -216,13 +242,13 @@ export async function readSituation(client: Queryable, table: TaskTable, id: str
          SELECT greatest((SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash), (
              SELECT count(*) FROM pg_catalog.pg_stat_activity AS a
               WHERE a.datname = current_database() AND a.application_name = ${shownName(1)} AND a.application_name <> ${shownName(2)} AND a.pid <> pg_backend_pid()))::float8 AS "groupRuns",
-            (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = it.key AND c.id <> it.id) AS "keyRunsIn",
+            (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = it.key AND c.role IS NOT DISTINCT FROM it.role AND c.id <> it.id) AS "keyRunsIn",
             CASE WHEN it.gap > interval '0' THEN greatest((${managerSinceSql(table)}), (
              SELECT max(o.start) FROM scanned AS o WHERE o.hash = it.hash AND o.id <> it.id AND o.state IN ('WORK', 'DONE', 'FAIL')
            )) END AS "lastStart"
        ) AS s
      ) AS l`,
-    [id, busySessionName(table, ""), idleSessionName(table)],
+    [id, busySessionName(table, ""), idleSessionName(table), share],
   );
   const [row] = rows;
   if (row === undefined) return null;
@@ -230,8 +256,15 @@ export async function readSituation(client: Queryable, table: TaskTable, id: str
 }
 
 const keyWaitsInSql = (table: TaskTable): string =>
-  `CASE WHEN it.ready IS NULL AND it.key IS NOT NULL THEN (${keyHolderQuery(table, "it.key")})::text END`;
+  `CASE WHEN it.ready IS NULL AND it.key IS NOT NULL THEN (${keyHolderQuery(table, "it.key", "it")})::text END`;
 
-const predecessorsSql = (qualified: string): string => `CASE WHEN it.wait >= 0 AND it.state::text = 'PLAN' THEN ARRAY(
-         SELECT concat(p.id, ' (', p.state, ')') FROM ${qualified} AS p
-         WHERE p.id = ANY (it.after) AND (p.owner IS NOT NULL OR p.state::text IN ('PLAN', 'TAKE', 'WORK')) ORDER BY p.id LIMIT 10) END`;
+const waitsSql = "it.wait >= 0 AND it.state::text = 'PLAN'";
+
+const activePredecessors = (qualified: string): string =>
+  `FROM ${qualified} AS t WHERE t.id = ANY (it.after) AND ${isActiveSql}`;
+
+const predecessorsSql = (qualified: string): string =>
+  `CASE WHEN ${waitsSql} THEN ARRAY(SELECT concat(t.id, ' (', t.state, ')') ${activePredecessors(qualified)} ORDER BY t.id LIMIT 10) END`;
+
+const predecessorNumberSql = (qualified: string): string =>
+  `CASE WHEN ${waitsSql} THEN (SELECT count(*) ${activePredecessors(qualified)}) ELSE 0 END::float8`;

@@ -9,6 +9,7 @@ import {
   isSupervisorSql,
   isWebSql,
 } from "../../shared/postgres/applicationNames.js";
+import { foreignHolderRemedy } from "../../shared/postgres/frozenHolder.js";
 import { isTrustedSql } from "../../shared/postgres/backendIdentity.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { isoTimeSql } from "../sqlFragments.js";
@@ -28,7 +29,7 @@ const processColumns = `a.pid, host(a.client_addr) AS address, ${isoTimeSql("a.b
 
 /**
  * A backend that holds one of pg-task's locks, which any role may take, although its name is not that of a pg-task, or
- * its role is neither this one, nor a member of it, nor a superuser.
+ * its role is neither this one, nor a member of it, nor a superuser. A table's owner may take its lock, too.
  */
 export interface ForeignHolder extends ServerProcess {
   /** Whether it has the name of a pg-task. It may then be one that connects as another role. */
@@ -41,6 +42,12 @@ export function describeForeignHolder({ pid, user, name, isPgTask }: ForeignHold
     ? `${who}, which is not the role that this configuration connects as, holds the lock of pg-task`
     : `${who} (${name === null || name === "" ? "without an application name" : name}) holds the lock of pg-task, and is none`;
 }
+
+/** To a role that only looks, the pg-task that serves the table is a foreign holder, too. */
+export const remedyOfHolder = ({ pid, isPgTask }: ForeignHolder): string =>
+  isPgTask
+    ? "nothing is wrong if it is your pg-task, and this role only looks; if another pg-task with this configuration has to start, give both the same role"
+    : foreignHolderRemedy(pid);
 
 interface Holder extends ServerProcess {
   readonly isPgTask: boolean;
@@ -129,7 +136,8 @@ export async function readTableLock(
   const { rows } = await client.query<Holder>(
     `SELECT l.pid, host(a.client_addr) AS address, ${isoTimeSql("a.backend_start")} AS since,
        a.usename AS "user", a.application_name AS name,
-       coalesce(${isManagerSql("a.application_name")}, false) AS "isPgTask", coalesce(${isTrustedSql("a")}, false) AS "isTrusted"
+       coalesce(${isManagerSql("a.application_name")}, false) AS "isPgTask", coalesce(${isTrustedSql("a")} OR pg_has_role(a.usesysid,
+         (SELECT c.relowner FROM pg_catalog.pg_class AS c WHERE c.oid = l.objid), 'MEMBER'), false) AS "isTrusted"
      FROM ${lockHolder(table)}`,
   );
   const [holder] = rows;

@@ -1,9 +1,9 @@
 import { queryOne, queryValue } from "../queryOne.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
-import { literal } from "../../shared/postgres/quoting.js";
+import type { Queryable } from "../../shared/postgres/client.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
 import { dueOrderSql, isDueSql, isPlannedSql, isoTimeSql, millisecondsSql } from "../sqlFragments.js";
+import { atLeast, estimated, exactly, sumOf, unknownCount, type Count } from "../../shared/count.js";
 
 /** In pages; with pages of 8 kB, this is 32 MB. The rows of larger tables are estimated. */
 const maxCountedPages = 4096;
@@ -13,20 +13,19 @@ export interface RowCounts {
   readonly states: Readonly<Record<TaskState, Count>>;
 }
 
-/** Estimates for a large table, except of the tasks in PLAN, which the backlog has counted by indexes. */
+/** In a large table, the backlog's indexes give the tasks in PLAN, and the server's statistics the others, if it has any. */
 export async function readRowCounts(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   { due, planned }: { readonly due: Count; readonly planned: Count },
 ): Promise<RowCounts> {
   if ((await readPages(client, table)) <= maxCountedPages) return await countRows(client, table);
   const { rows, states } = await estimateCounts(client, table);
-  const PLAN = { value: due.value + planned.value, exact: due.exact && planned.exact };
-  return { rows, states: { ...states, PLAN } };
+  return { rows, states: { ...states, PLAN: sumOf(due, planned) } };
 }
 
 /** Includes the pages of its partitions. */
-export const readPages = async (client: Client, { qualified }: TaskTable): Promise<number> =>
+const readPages = async (client: Queryable, { qualified }: TaskTable): Promise<number> =>
   await queryValue(
     client,
     `SELECT (coalesce(sum(pg_relation_size(part)), 0) / current_setting('block_size')::int)::float8 AS pages
@@ -34,54 +33,85 @@ export const readPages = async (client: Client, { qualified }: TaskTable): Promi
     [qualified],
   );
 
-const exactCount = (value: number): Count => ({ value, exact: true });
-
-async function countRows(client: Client, { qualified }: TaskTable): Promise<RowCounts> {
+async function countRows(client: Queryable, { qualified }: TaskTable): Promise<RowCounts> {
   const { rows } = await client.query<{ state: TaskState; rows: number }>(
     `SELECT state::text AS state, count(*)::float8 AS rows FROM ${qualified} GROUP BY 1`,
   );
   const numbers = new Map(rows.map((row) => [row.state, row.rows]));
   return {
-    rows: exactCount(rows.reduce((sum, row) => sum + row.rows, 0)),
-    states: perState((state) => exactCount(numbers.get(state) ?? 0)),
+    rows: exactly(rows.reduce((sum, row) => sum + row.rows, 0)),
+    states: perState((state) => exactly(numbers.get(state) ?? 0)),
   };
 }
 
-async function estimateCounts(client: Client, { qualified }: TaskTable): Promise<RowCounts> {
-  const expected = async (condition: string): Promise<Count> => ({
-    value: await estimateRows(client, `${qualified} ${condition}`),
-    exact: false,
-  });
-  const all = await expected("");
-  const found = new Map<TaskState, Count>();
-  // A literal without a type takes the column's type, for which the planner has statistics.
-  for (const state of taskStates) found.set(state, await expected(`WHERE state = ${literal(state)}`));
-  return { rows: all, states: perState((state) => found.get(state) ?? all) };
+async function estimateCounts(client: Queryable, table: TaskTable): Promise<RowCounts> {
+  const { rows, shares } = await readStatistics(client, table, "state");
+  return { rows, states: perState((state) => shareOf(rows, shares, state)) };
+}
+
+function shareOf({ value: rows }: Count, shares: ReadonlyMap<string, number>, value: string, least = 0): Count {
+  const share = shares.get(value);
+  return rows === null || share === undefined ? atLeast(least) : estimated(rows * share, least);
+}
+
+/**
+ * How many rows there are, as the server's counters or its last ANALYZE say, and which share of them has each value of a
+ * column. There are no shares without an ANALYZE, or if more than half as many rows have been written since then. A value
+ * that the ANALYZE has not seen can still be in some rows, so it has no share.
+ */
+async function readStatistics(
+  client: Queryable,
+  { qualified }: TaskTable,
+  column: "state" | "ready",
+): Promise<{ readonly rows: Count; readonly shares: ReadonlyMap<string, number> }> {
+  const { rows: parts } = await client.query<Part>(
+    `SELECT CASE WHEN pg_stat_get_live_tuples(c.oid) > 0 THEN pg_stat_get_live_tuples(c.oid)
+         WHEN c.reltuples > 0 THEN c.reltuples / c.relpages * c.pages WHEN c.pages = 0 THEN 0 END::float8 AS rows,
+       pg_stat_get_mod_since_analyze(c.oid)::float8 AS changed,
+       s.most_common_vals::text::text[] AS values, s.most_common_freqs::float8[] AS shares
+     FROM (SELECT oid, relname, relnamespace, reltuples, relpages,
+         pg_relation_size(oid) / current_setting('block_size')::int AS pages FROM pg_catalog.pg_class
+       WHERE relkind = 'r' AND oid IN (SELECT $1::regclass UNION SELECT relid FROM pg_partition_tree($1::regclass))) AS c
+     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+     LEFT JOIN pg_catalog.pg_stats AS s
+       ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = $2 AND NOT s.inherited`,
+    [qualified, column],
+  );
+  const known = parts.filter((part): part is Part & { readonly rows: number } => part.rows !== null);
+  if (known.length < parts.length) return { rows: unknownCount, shares: new Map() };
+  const total = known.reduce((sum, { rows }) => sum + rows, 0);
+  const numbers = new Map<string, number>();
+  for (const { rows, changed, values, shares } of known) {
+    if (rows > 0 && (values === null || changed > rows / 2)) return { rows: estimated(total), shares: new Map() };
+    for (const [place, value] of (values ?? []).entries()) {
+      numbers.set(value, (numbers.get(value) ?? 0) + rows * (shares?.[place] ?? 0));
+    }
+  }
+  const shares = new Map([...numbers].map(([value, rows]) => [value, rows / Math.max(1, total)]));
+  return { rows: estimated(total), shares };
+}
+
+/** A table without partitions, or a partition. */
+interface Part {
+  readonly rows: number | null;
+  readonly changed: number;
+  readonly values: readonly string[] | null;
+  readonly shares: readonly number[] | null;
 }
 
 const perState = (count: (state: TaskState) => Count): Record<TaskState, Count> =>
   Object.assign({}, ...taskStates.map((state) => ({ [state]: count(state) })));
 
-/** A count, or an estimate if counting would take long. */
-export interface Count {
-  readonly value: number;
-  readonly exact: boolean;
-}
-
-/** @param source what follows FROM in a query */
-async function estimateRows(client: Client, source: string): Promise<number> {
-  const { rows } = await client.query<{ "QUERY PLAN": [{ Plan: { "Plan Rows": number } }] }>(
-    `EXPLAIN (FORMAT JSON) SELECT FROM ${source}`,
-  );
-  return rows[0]?.["QUERY PLAN"][0].Plan["Plan Rows"] ?? 0;
-}
-
 export type Backlog = Awaited<ReturnType<typeof readBacklog>>;
 
-const maxCounted = 10_000;
+/** What an index gives is counted up to this number. */
+export const maxCounted = 10_000;
 
-/** Reads indexes, so that finished rows are not read. Larger numbers than `maxCounted` are estimates. */
-export async function readBacklog(client: Client, { qualified }: TaskTable) {
+const noStatistics = { rows: unknownCount, shares: new Map<string, number>() };
+
+/** Reads indexes, so that finished rows are not read. */
+export async function readBacklog(client: Queryable, table: TaskTable) {
+  const { qualified } = table;
   const row = await queryOne<{
     ready: number;
     later: number;
@@ -92,9 +122,9 @@ export async function readBacklog(client: Client, { qualified }: TaskTable) {
   }>(
     client,
     `WITH ready AS MATERIALIZED (
-       SELECT t.plan::timestamptz AS plan FROM ${qualified} AS t WHERE ${isDueSql} ORDER BY ${dueOrderSql} LIMIT ${maxCounted}
+       SELECT t.plan::timestamptz AS plan FROM ${qualified} AS t WHERE ${isDueSql} ORDER BY ${dueOrderSql} LIMIT ${maxCounted + 1}
      ), later AS MATERIALIZED (
-       SELECT t.plan::timestamptz AS plan FROM ${qualified} AS t WHERE ${isPlannedSql} ORDER BY t.plan LIMIT ${maxCounted}
+       SELECT t.plan::timestamptz AS plan FROM ${qualified} AS t WHERE ${isPlannedSql} ORDER BY t.plan LIMIT ${maxCounted + 1}
      ), due AS (
        SELECT plan FROM ready UNION ALL SELECT plan FROM later WHERE plan <= clock_timestamp()
      )
@@ -106,13 +136,14 @@ export async function readBacklog(client: Client, { qualified }: TaskTable) {
      FROM (SELECT min(plan) AS plan FROM due) AS o`,
   );
   const { ready, later, overdue, oldestDue, oldestDueMs, nextPlan } = row;
-  const due = await countOrEstimate(client, ready, `${qualified} WHERE ready`);
-  // With the condition NOT ready, the planner would also count the finished rows, in which `ready` is null.
-  const planned = await countOrEstimate(client, later, `${qualified} WHERE ready IS FALSE`);
+  const isCounted = ready <= maxCounted && later <= maxCounted;
+  const { rows, shares } = isCounted ? noStatistics : await readStatistics(client, table, "ready");
+  const count = (counted: number, isMarkedDue: "t" | "f", uncounted: number): Count =>
+    counted <= maxCounted ? exactly(counted + uncounted) : shareOf(rows, shares, isMarkedDue, maxCounted);
   return {
     // `overdue` counts tasks that are due but not marked due yet.
-    due: { ...due, value: due.value + overdue },
-    planned: { ...planned, value: Math.max(0, planned.value - overdue) },
+    due: count(ready, "t", overdue),
+    planned: count(later, "f", -overdue),
     // Among those that were counted. The duration is null if the planned time is -infinity.
     oldestDue,
     oldestDueMs,
@@ -120,9 +151,17 @@ export async function readBacklog(client: Client, { qualified }: TaskTable) {
   };
 }
 
-async function countOrEstimate(client: Client, counted: number, source: string): Promise<Count> {
-  if (counted < maxCounted) return { value: counted, exact: true };
-  return { value: Math.max(counted, await estimateRows(client, source)), exact: false };
+/** How long the oldest due task has been due that no pause keeps from starting; null if there is none. */
+export async function readOldestUnpaused(client: Queryable, { qualified, pauses }: TaskTable): Promise<number | null> {
+  const due = (condition: string, order: string): string =>
+    `(SELECT t.plan::timestamptz AS plan, t."group" FROM ${qualified} AS t WHERE ${condition} ORDER BY ${order} LIMIT ${maxCounted})`;
+  return await queryValue(
+    client,
+    `SELECT greatest(0, ${millisecondsSql("clock_timestamp() - min(d.plan)")}) AS ms
+     FROM (${due(isDueSql, dueOrderSql)} UNION ALL ${due(isPlannedSql, "t.plan")}) AS d
+     WHERE d.plan <= clock_timestamp() AND isfinite(d.plan)
+       AND NOT EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" = d."group")`,
+  );
 }
 
 export interface EndedCounts {
@@ -138,7 +177,7 @@ export type Rates = Awaited<ReturnType<typeof readRates>>;
 const oldestRows = 100;
 
 /** Counts at most `limit` of the newest rows, so that the cost does not depend on the table's size. */
-export async function readRates(client: Client, { qualified }: TaskTable, limit: number) {
+export async function readRates(client: Queryable, { qualified }: TaskTable, limit: number) {
   interface Row extends Record<"minute" | "hour" | "minuteFailed" | "hourFailed", number> {
     readonly full: boolean;
     readonly beforeMinute: boolean;
@@ -170,28 +209,39 @@ export async function readRates(client: Client, { qualified }: TaskTable, limit:
 
 const maxRows = 1_000;
 
-/** From plan to start, and from start to end, in the newest rows. Null if none of these has ended. */
-export async function readLatencies(client: Client, { qualified }: TaskTable) {
-  const { rows } = await client.query<{ wait: number[] | null; run: number[] | null }>(
+export type Latencies = Awaited<ReturnType<typeof readLatencies>>;
+
+/**
+ * From plan to start, and from start to end, of the runs among the newest rows that have ended, with their number and
+ * the times of their ends. Null if none has ended.
+ */
+export async function readLatencies(client: Queryable, { qualified }: TaskTable) {
+  interface Row extends Record<"wait" | "run", number[] | null>, Record<"first" | "last", string | null> {
+    readonly runs: number;
+  }
+  const { wait, run, runs, first, last } = await queryOne<Row>(
+    client,
     `SELECT percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP
          (ORDER BY greatest(0, extract(epoch FROM start - plan)::float8 * 1000)) AS wait,
        percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP
-         (ORDER BY extract(epoch FROM stop - start)::float8 * 1000) AS run
+         (ORDER BY extract(epoch FROM stop - start)::float8 * 1000) AS run,
+       count(*)::float8 AS runs, ${isoTimeSql("min(stop)")} AS first, ${isoTimeSql("max(stop)")} AS last
      FROM (
        SELECT plan::timestamptz AS plan, start::timestamptz AS start, stop::timestamptz AS stop, state::text AS state
        FROM ${qualified} ORDER BY id DESC LIMIT ${maxRows}
      ) AS latest WHERE isfinite(plan) AND isfinite(start) AND isfinite(stop) AND state IN ('DONE', 'FAIL')`,
   );
-  return { waitMs: percentiles(rows[0]?.wait), runMs: percentiles(rows[0]?.run) };
+  const measured = first === null || last === null ? null : { runs, first, last };
+  return { waitMs: percentiles(wait), runMs: percentiles(run), measured };
 }
 
-function percentiles(values: number[] | null | undefined) {
+function percentiles(values: number[] | null) {
   const [p50, p95] = values ?? [];
   return p50 === undefined || p95 === undefined ? null : { p50, p95 };
 }
 
 /** Changes whenever rows of the table or of its partitions are written. */
-export async function readChangeCounter(client: Client, { qualified }: TaskTable): Promise<string> {
+export async function readChangeCounter(client: Queryable, { qualified }: TaskTable): Promise<string> {
   const changes = await queryValue<string | null>(
     client,
     `SELECT sum(pg_stat_get_tuples_inserted(part) + pg_stat_get_tuples_updated(part)

@@ -1,8 +1,10 @@
 import { queryOne } from "../queryOne.js";
+import { groupHeads } from "../../manager/schema/startRule.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { dueOrderSql, isDueSql, isPlannedSql, isoTimeSql, millisecondsSql } from "../sqlFragments.js";
-import { readPages } from "./counts.js";
+import { atLeast, exactly, sumOf, type Count } from "../../shared/count.js";
+import { maxCounted } from "./counts.js";
 import { readSessions, groupsAsShown } from "./executorSessions.js";
 
 /** A group that has running, waiting or recently ended tasks, or that is paused. */
@@ -10,8 +12,8 @@ export interface Group {
   readonly group: string;
   /** Number of sessions that run tasks of the group. */
   readonly running: number;
-  readonly waiting: number;
-  readonly due: number;
+  readonly waiting: Count;
+  readonly due: Count;
   /** The earliest planned time of the tasks in PLAN that were read; if it has come, how long ago, in ms. */
   readonly oldest: string | null;
   readonly oldestDueMs: number | null;
@@ -25,157 +27,194 @@ export interface Group {
 }
 
 export interface Groups {
-  /** The groups in descending order of running tasks, then of due tasks. */
   readonly groups: Group[];
-  /** If not, `waiting` and `due` are estimates, and a group with few waiting tasks may be missing. */
+  /** How many groups there are, of which `groups` may be a part. */
+  readonly total: Count;
+  /** Whether these are all groups, with all their waiting tasks. */
   readonly complete: boolean;
+  /** In the order by name: what `after` has to be for the next groups. Null at the end, and in the other order. */
+  readonly next: string | null;
   /** How many of the newest rows were read to count finished tasks, and whether these are all rows of the table. */
   readonly newest: number;
   readonly newestComplete: boolean;
 }
 
-/**
- * For a request that is repeated regularly. `rows`: from each of the two indexes of waiting tasks. `pages`: size of the
- * random sample that is read if one of them has more. `rowsPerGroup`: if the table is sampled and a group has fewer due
- * tasks than this, they are counted exactly.
- */
-export const pollLimits = { rows: 5_000, pages: 2_500, rowsPerGroup: 150 };
-/** For a single request. */
-export const thoroughLimits: typeof pollLimits = { rows: 20_000, pages: 10_000, rowsPerGroup: 1_000 };
+export interface GroupRequest {
+  readonly limit: number;
+  /** Whether to include groups without running and waiting tasks. */
+  readonly ended: boolean;
+  /** By default, those with the most running tasks come first, then those with the most due ones. */
+  readonly order?: "busiest" | "name" | undefined;
+  /** In the order by name, only groups after this one. */
+  readonly after?: string | undefined;
+  /** A part of the name, regardless of case. */
+  readonly text?: string | undefined;
+}
 
 /** Finished tasks are counted in at most this many of the newest rows. */
 const maxNewest = 5_000;
-const maxGroups = 1_000;
+const maxGroups = 10_000;
+/** If many tasks are due, so many rows of each group are read to find those with the most. */
+const firstLook = 20;
+/** And so many of all groups that are returned together. */
+const maxCountedTogether = 500_000;
 
-type GroupCounts = Omit<Group, "running">;
+type Told = Omit<Group, "running">;
 
-/** `named` tells whether the group itself is paused, regardless of a pause of the whole table. */
-type GroupRow = GroupCounts & { readonly named: boolean };
-
-/** `hashes` are the values of `hash` in the group's sampled rows, one for each `remote`. Null if there are none. */
-type SampledRow = GroupRow & { readonly hashes: readonly number[] | null };
+/** A group as its rows say. `named`: whether the group itself is paused. */
+type Row = Omit<Told, "waiting" | "due"> & { due: number; later: number; named: boolean };
 
 /**
- * The cost does not depend on the table's size.
- *
- * @param request.ended whether to include groups without running and waiting tasks
+ * The cost does not depend on the table's size. The numbers of due tasks are exact up to `maxCounted` in each group, and
+ * those of waiting tasks if the table has at most as many planned ones.
  */
-export async function readGroups(
-  client: Client,
-  table: TaskTable,
-  {
-    limit,
-    ended,
-    limits: effort,
-  }: { readonly limit: number; readonly ended: boolean; readonly limits: typeof pollLimits },
-): Promise<Groups> {
+export async function readGroups(client: Client, table: TaskTable, request: GroupRequest): Promise<Groups> {
   const { qualified, pauses } = table;
   const gap = millisecondsSql("t.gap");
-  const percent = Math.min(100, (100 * effort.pages) / Math.max(1, await readPages(client, table)));
-  const { groups, ready, later, newest } = await queryOne<{
-    groups: SampledRow[];
-    ready: number;
-    later: number;
-    newest: number;
-  }>(
+  const found = await queryOne<{ groups: Row[]; ready: number; later: number; newest: number }>(
     client,
     `WITH ready AS MATERIALIZED (
        SELECT t."group"::text AS "group", t.plan::timestamptz AS plan, ${gap} AS gap FROM ${qualified} AS t
-       WHERE ${isDueSql} ORDER BY ${dueOrderSql} LIMIT ${effort.rows}
+       WHERE ${isDueSql} ORDER BY ${dueOrderSql} LIMIT ${maxCounted + 1}
      ), later AS MATERIALIZED (
        SELECT t."group"::text AS "group", t.plan::timestamptz AS plan, ${gap} AS gap FROM ${qualified} AS t
-       WHERE ${isPlannedSql} ORDER BY t.plan LIMIT ${effort.rows}
-     ), seen AS MATERIALIZED (
-       SELECT (SELECT count(*) FROM ready)::float8 AS ready, (SELECT count(*) FROM later)::float8 AS later
-     ), sampled AS MATERIALIZED (
-       SELECT t."group"::text AS "group", round(count(*) * (100 / $1::float8)) AS waiting,
-         round(count(*) FILTER (WHERE t.plan::timestamptz <= clock_timestamp()) * (100 / $1::float8)) AS due,
-         min(t.plan::timestamptz) AS oldest, array_agg(DISTINCT t.hash) AS hashes, max(${gap}) AS gap
-       FROM ${qualified} AS t TABLESAMPLE SYSTEM ($1::float8)
-       WHERE t.ready IS NOT NULL AND (SELECT ready >= ${effort.rows} OR later >= ${effort.rows} FROM seen)
-       GROUP BY 1
+       WHERE ${isPlannedSql} ORDER BY t.plan LIMIT ${maxCounted + 1}
      ), newest AS MATERIALIZED (
        SELECT t."group"::text AS "group", t.state::text AS state FROM ${qualified} AS t ORDER BY t.id DESC LIMIT ${maxNewest}
      ), counted AS (
-       SELECT w."group", greatest(count(w.plan), max(w.waiting)) AS waiting,
-         greatest(count(*) FILTER (WHERE w.plan <= clock_timestamp()), max(w.due)) AS due,
-         least(min(w.plan), min(w.oldest)) AS oldest, sum(w.done) AS done, sum(w.failed) AS failed, sum(w.other) AS other,
-         max(w.gap) AS gap
+       SELECT w."group", count(*) FILTER (WHERE w.plan <= clock_timestamp()) AS due,
+         count(*) FILTER (WHERE w.plan > clock_timestamp()) AS later, min(w.plan) AS oldest, max(w.gap) AS gap,
+         sum(w.done) AS done, sum(w.failed) AS failed, sum(w.other) AS other
        FROM (
-         SELECT "group", plan, 0 AS waiting, 0 AS due, NULL::timestamptz AS oldest, 0 AS done, 0 AS failed, 0 AS other, gap FROM ready
-         UNION ALL SELECT "group", plan, 0, 0, NULL, 0, 0, 0, gap FROM later
-         UNION ALL SELECT "group", NULL, waiting, due, oldest, 0, 0, 0, gap FROM sampled
-         UNION ALL SELECT "group", NULL, 0, 0, NULL, 0, 0, 0, 0 FROM ${pauses} WHERE "group" IS NOT NULL
-         UNION ALL SELECT "group", NULL, 0, 0, NULL, count(*) FILTER (WHERE state = 'DONE'), count(*) FILTER (WHERE state = 'FAIL'),
+         SELECT "group", plan, 0 AS done, 0 AS failed, 0 AS other, gap FROM ready
+         UNION ALL SELECT "group", plan, 0, 0, 0, gap FROM later
+         UNION ALL SELECT "group", NULL, 0, 0, 0, 0 FROM ${pauses} WHERE "group" IS NOT NULL
+         UNION ALL SELECT "group", NULL, count(*) FILTER (WHERE state = 'DONE'), count(*) FILTER (WHERE state = 'FAIL'),
            count(*) FILTER (WHERE state IN ('GONE', 'STOP')), 0 FROM newest GROUP BY "group"
        ) AS w GROUP BY w."group"
      )
-     SELECT (SELECT ready FROM seen) AS ready, (SELECT later FROM seen) AS later, (SELECT count(*) FROM newest)::float8 AS newest,
+     SELECT (SELECT count(*) FROM ready)::float8 AS ready, (SELECT count(*) FROM later)::float8 AS later,
+       (SELECT count(*) FROM newest)::float8 AS newest,
        coalesce((SELECT jsonb_agg(to_jsonb(g)) FROM (
-         SELECT coalesce(c."group", '') AS "group", c.waiting::float8 AS waiting, c.due::float8 AS due, ${isoTimeSql("c.oldest")} AS oldest,
+         SELECT coalesce(c."group", '') AS "group", c.due::float8 AS due, c.later::float8 AS later, ${isoTimeSql("c.oldest")} AS oldest,
            CASE WHEN c.oldest <= clock_timestamp() AND isfinite(c.oldest) THEN ${millisecondsSql("clock_timestamp() - c.oldest")} END AS "oldestDueMs",
            EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" = c."group") AS paused,
            EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" = c."group") AS named, coalesce(c.gap, 0)::float8 AS "gapMs",
-           (SELECT s.hashes FROM sampled AS s WHERE s."group" = c."group") AS hashes,
            c.done::float8 AS done, c.failed::float8 AS failed, c.other::float8 AS other
-         FROM counted AS c ORDER BY c.due DESC, c.waiting DESC, c.failed DESC, c.done DESC, c."group" LIMIT ${maxGroups}
+         FROM counted AS c
        ) AS g), '[]') AS groups`,
-    [percent],
   );
-  const counted = await countSampled(client, table, groups, {
-    groups: limit,
-    rows: effort.rowsPerGroup,
-  });
-  const all = await withRunning(client, table, counted);
+  const { ready, later, newest } = found;
+  const areAllPlanned = later <= maxCounted;
+  const heads = ready <= maxCounted ? null : await readHeads(client, table);
+  const running = await withRunning(client, table, withHeads(found.groups, heads ?? []));
+  const { listed, page, next } = choose(running, request);
+  const due = await countDue(
+    client,
+    table,
+    page.map(({ row }) => row),
+    heads,
+  );
+  const groups = page.map((each) => toGroup(each, due.get(each.row.group), areAllPlanned));
+  const areAllFound = areAllPlanned && (heads?.length ?? 0) < maxGroups;
   return {
-    groups: all
-      .filter(({ group, named }) => ended || named || group.running + group.waiting > 0)
-      .toSorted((a, b) => b.group.running - a.group.running)
-      .slice(0, limit)
-      .map(({ group }) => group),
-    complete: percent === 100 || (ready < effort.rows && later < effort.rows),
+    groups,
+    total: areAllFound ? exactly(listed) : atLeast(listed),
+    complete: areAllFound && page.length === listed && groups.every(({ waiting }) => waiting.exact),
+    next,
     newest,
     newestComplete: newest < maxNewest,
   };
 }
 
-/** Estimates from few rows are rough, and in the order of the estimates, those that are too high come first. */
-async function countSampled(
+function withHeads(groups: readonly Row[], heads: readonly Head[]): Row[] {
+  const rows = new Map(groups.map((row) => [row.group, row]));
+  for (const { group, due, oldest, oldestDueMs, paused, named } of heads) {
+    const known = rows.get(group) ?? emptyRow(group);
+    const isOlder = known.oldest === null || (oldestDueMs ?? Infinity) > (known.oldestDueMs ?? -1);
+    const first = isOlder ? { oldest, oldestDueMs } : {};
+    rows.set(group, { ...known, paused, named, ...first, due: Math.max(known.due, due) });
+  }
+  return [...rows.values()];
+}
+
+/** @returns how many groups there are with the text, and those that are wanted */
+function choose(running: readonly Running[], { text, order, after, ended, limit }: GroupRequest) {
+  const listed = running
+    .filter((each) => ended || each.row.named || each.running + each.row.due + each.row.later > 0)
+    .filter(({ row }) => text === undefined || row.group.toLowerCase().includes(text.toLowerCase()))
+    .toSorted(order === "name" ? byName : byWork);
+  const rest = after === undefined ? listed : listed.filter(({ row }) => row.group > after);
+  const page = rest.slice(0, limit);
+  const next = order === "name" && page.length < rest.length ? (page.at(-1)?.row.group ?? null) : null;
+  return { listed: listed.length, page, next };
+}
+
+/** @param counted the due tasks, if not all of them were read at first */
+function toGroup({ row, running }: Running, counted: Count | undefined, areAllPlanned: boolean): Group {
+  const { later, named: _named, ...told } = row;
+  const due = counted ?? exactly(row.due);
+  return { ...told, running, due, waiting: sumOf(due, areAllPlanned ? exactly(later) : atLeast(later)) };
+}
+
+/** A group of which tasks are due, with one hash for each `remote`. */
+type Head = Pick<Row, "group" | "due" | "oldest" | "oldestDueMs" | "paused" | "named"> & {
+  readonly hashes: readonly number[];
+};
+
+/** Of each group with due tasks, the first tasks. Two groups can have the same hash: only one of them is found. */
+async function readHeads(client: Client, table: TaskTable): Promise<Head[]> {
+  const { qualified, pauses } = table;
+  const { rows } = await client.query<Head>(
+    `WITH ${groupHeads(table, { columns: 'd.hash, d."group"', after: "-2147483649" })},
+     heads AS MATERIALIZED (SELECT hash, "group"::text AS "group" FROM head LIMIT ${maxGroups})
+     SELECT g.*, ${isoTimeSql("g.first")} AS oldest,
+       CASE WHEN isfinite(g.first) THEN ${millisecondsSql("clock_timestamp() - g.first")} END AS "oldestDueMs",
+       EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" = g."group") AS paused,
+       EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" = g."group") AS named
+     FROM (
+       SELECT h."group", array_agg(h.hash) AS hashes, sum(n.due)::float8 AS due, min(n.first) AS first
+       FROM heads AS h CROSS JOIN LATERAL (SELECT count(*) AS due, min(d.plan) AS first FROM (
+         SELECT t.plan::timestamptz AS plan FROM ${qualified} AS t
+         WHERE ${isDueSql} AND t.hash = ANY (ARRAY[h.hash]) ORDER BY ${dueOrderSql} LIMIT ${firstLook}
+       ) AS d) AS n GROUP BY 1
+     ) AS g`,
+  );
+  return rows;
+}
+
+/** Counts the due tasks of groups whose tasks were not all read. */
+async function countDue(
   client: Client,
   { qualified }: TaskTable,
-  found: readonly SampledRow[],
-  max: { readonly groups: number; readonly rows: number },
-): Promise<GroupRow[]> {
-  const sampled = found
-    .slice(0, max.groups)
-    .flatMap(({ hashes, group }) => (hashes ?? []).map((hash) => ({ hash, group })));
-  // Two groups may have the same hash, so the group's name is compared as well.
-  const { rows } = await client.query<{ group: string; due: number; scanned: number }>(
-    `SELECT a."group", sum(n.due)::float8 AS due, sum(n.scanned)::float8 AS scanned
+  groups: readonly Pick<Row, "group">[],
+  heads: readonly Head[] | null,
+): Promise<ReadonlyMap<string, Count>> {
+  const wanted = new Set(groups.map(({ group }) => group));
+  const counted = (heads ?? []).filter(({ group }) => wanted.has(group));
+  if (counted.length === 0) return new Map();
+  const most = Math.min(maxCounted, Math.ceil(maxCountedTogether / counted.length));
+  const pairs = counted.flatMap(({ group, hashes }) => hashes.map((hash) => ({ group, hash })));
+  const { rows } = await client.query<{ group: string; due: number; isCut: boolean }>(
+    `SELECT a."group", sum(n.due)::float8 AS due, bool_or(n.scanned > ${most}) AS "isCut"
      FROM unnest($1::int[], $2::text[]) AS a(hash, "group"), LATERAL (
        SELECT count(*) AS scanned, count(*) FILTER (WHERE d."group" = a."group") AS due FROM (
-         SELECT t."group"::text AS "group" FROM ${qualified} AS t WHERE ${isDueSql} AND t.hash = ANY (ARRAY[a.hash]) ORDER BY ${dueOrderSql} LIMIT ${max.rows}
+         SELECT t."group"::text AS "group" FROM ${qualified} AS t
+         WHERE ${isDueSql} AND t.hash = ANY (ARRAY[a.hash]) ORDER BY ${dueOrderSql} LIMIT ${most + 1}
        ) AS d
      ) AS n GROUP BY a."group"`,
-    [sampled.map(({ hash }) => hash), sampled.map(({ group }) => group)],
+    [pairs.map(({ hash }) => hash), pairs.map(({ group }) => group)],
   );
-  const counted = new Map(rows.flatMap(({ group, due, scanned }) => (scanned < max.rows ? [[group, due]] : [])));
-  const corrected = found.map(({ hashes, ...row }): GroupRow => {
-    const due = hashes === null ? undefined : counted.get(row.group);
-    if (due === undefined) return row;
-    return { ...row, due, waiting: Math.max(due, row.waiting - row.due + due) };
-  });
-  const byDue = corrected.slice(0, max.groups).toSorted((a, b) => b.due - a.due || b.waiting - a.waiting);
-  // The other groups keep the order of their estimates.
-  return [...byDue, ...corrected.slice(max.groups)];
+  return new Map(rows.map(({ group, due, isCut }) => [group, isCut ? atLeast(due - 1) : exactly(due)]));
+}
+
+interface Running {
+  readonly row: Row;
+  readonly running: number;
 }
 
 /** The numbers come from the application names of the sessions. */
-async function withRunning(
-  client: Client,
-  table: TaskTable,
-  found: readonly GroupRow[],
-): Promise<{ readonly group: Group; readonly named: boolean }[]> {
+async function withRunning(client: Client, table: TaskTable, rows: readonly Row[]): Promise<Running[]> {
   const unmatched = new Map((await readSessions(client, table)).groups);
   const names =
     unmatched.size === 0
@@ -183,30 +222,40 @@ async function withRunning(
       : await groupsAsShown(
           client,
           table,
-          found.map(({ group }) => group),
+          rows.map(({ group }) => group),
         );
-  const known = found.map(({ named, ...counted }, index) => {
+  const known = rows.map((row, index) => {
     const name = names[index] ?? "";
     const running = unmatched.get(name) ?? 0;
     unmatched.delete(name);
-    return { group: { ...counted, running }, named };
+    return { row, running };
   });
   // The remaining groups have only running tasks, or none of their rows was read.
-  const others = [...unmatched].map(([group, running]) => ({
-    group: { ...emptyCounts, group, running },
-    named: false,
-  }));
-  return [...known, ...others];
+  return [...known, ...[...unmatched].map(([group, running]) => ({ row: emptyRow(group), running }))];
 }
 
-const emptyCounts: Omit<GroupCounts, "group"> = {
-  waiting: 0,
+const emptyRow = (group: string): Row => ({
+  group,
   due: 0,
+  later: 0,
   oldest: null,
   oldestDueMs: null,
   paused: false,
+  named: false,
   gapMs: 0,
   done: 0,
   failed: 0,
   other: 0,
-};
+});
+
+const compareNames = (one: string, other: string): number => (one < other ? -1 : one > other ? 1 : 0);
+
+const byName = ({ row: one }: Running, { row: other }: Running): number => compareNames(one.group, other.group);
+
+const byWork = (one: Running, other: Running): number =>
+  other.running - one.running ||
+  other.row.due - one.row.due ||
+  other.row.later - one.row.later ||
+  other.row.failed - one.row.failed ||
+  other.row.done - one.row.done ||
+  byName(one, other);

@@ -3,14 +3,20 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { isoTimeSql } from "../sqlFragments.js";
 import { extentColumns, scanNewest, type ScanExtent, type WindowRow } from "./scan.js";
+import type { TaskState } from "../../shared/taskState.js";
 import { quantileOf } from "../../shared/statistics.js";
 
+/** Tasks of one state, and in a table with users of one role, whose errors have the same first line. */
 export interface ErrorGroup {
   /** The first line, up to 1,000 characters. */
   readonly error: string;
+  readonly state: TaskState;
+  readonly role: string | null;
   readonly count: number;
-  /** Null if none has a `stop`. */
+  readonly firstSeen: string | null;
+  /** `stop` of the task that ended last, or null if none has one. */
   readonly lastSeen: string | null;
+  /** Its id, or the largest one if none has a `stop`. */
   readonly lastId: string;
 }
 
@@ -31,21 +37,18 @@ export async function readErrorGroups(
   enough: () => boolean,
 ): Promise<ErrorGroups> {
   const groups = new Map<string, ErrorGroup>();
-  const extent = await scanNewest<
-    WindowRow & { error: string | null; count: number; lastSeen: string; lastId: string }
-  >(
+  const extent = await scanNewest<(WindowRow & { error: null }) | (WindowRow & ErrorGroup)>(
     client,
     table,
     {
-      columns: `"left"(split_part(t.error::text, E'\\n', 1), 1000) AS error, t.stop::timestamptz AS stop`,
-      select: `SELECT ${extentColumns}, e.error, e.count, e."lastSeen", e."lastId" FROM extent LEFT JOIN (
-          SELECT error, count(*)::float8 AS count, ${isoTimeSql("max(stop)")} AS "lastSeen", max(id)::text AS "lastId"
-          FROM seen WHERE error IS NOT NULL GROUP BY error ORDER BY 2 DESC LIMIT ${maxPerWindow}
+      columns: `"left"(split_part(t.error::text, E'\\n', 1), 1000) AS error, t.state::text AS state, t.role::text AS role, t.stop::timestamptz AS stop`,
+      select: `SELECT ${extentColumns}, e.* FROM extent LEFT JOIN (
+          SELECT error, state, role, count(*)::float8 AS count, ${isoTimeSql("min(stop)")} AS "firstSeen",
+            ${isoTimeSql("max(stop)")} AS "lastSeen", (array_agg(id ORDER BY stop DESC NULLS LAST, id DESC))[1]::text AS "lastId"
+          FROM seen WHERE error IS NOT NULL GROUP BY error, state, role ORDER BY 4 DESC LIMIT ${maxPerWindow}
         ) AS e ON true`,
       add: (rows) => {
-        for (const { error, count, lastSeen, lastId } of rows) {
-          if (error !== null) addGroup(groups, { error, count, lastSeen, lastId });
-        }
+        for (const row of rows) if (row.error !== null) addGroup(groups, row);
       },
     },
     enough,
@@ -56,26 +59,31 @@ export async function readErrorGroups(
   return { errors: sorted.slice(0, limit), more: sorted.length > limit, ...extent };
 }
 
-function addGroup(groups: Map<string, ErrorGroup>, added: ErrorGroup): void {
-  const known = groups.get(added.error);
+function addGroup(
+  groups: Map<string, ErrorGroup>,
+  { error, state, role, count, firstSeen, lastSeen, lastId }: ErrorGroup,
+): void {
+  const key = JSON.stringify([state, role, error]);
+  const known = groups.get(key);
   if (known === undefined) {
-    if (groups.size < maxKept) groups.set(added.error, added);
+    if (groups.size < maxKept) groups.set(key, { error, state, role, count, firstSeen, lastSeen, lastId });
     return;
   }
-  // Windows are read in descending order of id, so the first one has the largest id.
-  groups.set(added.error, {
+  const isLast = isLater(lastSeen, known.lastSeen);
+  const isFirst = firstSeen !== null && (known.firstSeen === null || isLater(known.firstSeen, firstSeen));
+  groups.set(key, {
     ...known,
-    count: known.count + added.count,
-    lastSeen: laterTime(known.lastSeen, added.lastSeen),
+    count: known.count + count,
+    ...(isFirst ? { firstSeen } : {}),
+    ...(isLast ? { lastSeen, lastId } : {}),
   });
 }
 
 /** The two times are of the same server and session. */
-function laterTime(a: string | null, b: string | null): string | null {
-  if (a === null || b === null) return a ?? b;
-  const difference = Date.parse(a) - Date.parse(b);
-  if (difference !== 0) return difference > 0 ? a : b;
-  return a > b ? a : b;
+function isLater(one: string | null, other: string | null): boolean {
+  if (one === null || other === null) return one !== null;
+  const difference = Date.parse(one) - Date.parse(other);
+  return difference === 0 ? one > other : difference > 0;
 }
 
 /**
@@ -115,7 +123,10 @@ const hourSeconds = 3_600;
 /** `hours` has one element for each hour, oldest first, including the hours without runs. */
 export type RunHistory = Awaited<ReturnType<typeof readHourlyRuns>>;
 
-/** As the view `task_stats`, but of the newest rows. The current hour is one of the `hours`. */
+/**
+ * As the view `task_stats`, but of the newest rows. If these are not all, the hours before the first one in which one of
+ * them ended are unknown, and that one has perhaps only a part of its runs. The last hour is not over.
+ */
 export async function readHourlyRuns(client: Queryable, table: TaskTable, hours: number, enough: () => boolean) {
   const last = await queryValue<number>(
     client,
@@ -146,7 +157,10 @@ export async function readHourlyRuns(client: Queryable, table: TaskTable, hours:
     enough,
   );
   const at = Array.from({ length: hours }, (_, index) => first + index * hourSeconds);
-  return { hours: at.map((each) => summaryOf(each, found.get(each) ?? emptyHour())), ...extent };
+  const known = extent.complete ? -Infinity : Math.min(...found.keys(), last);
+  const summary = (each: number) =>
+    summaryOf(each, each < known ? null : (found.get(each) ?? emptyHour()), each > known && each < last);
+  return { hours: at.map(summary), ...extent };
 }
 
 function addBucket(found: Map<number, Hour>, { hour: at, kind, bucket, count, failed, longest }: Bucket): void {
@@ -162,10 +176,15 @@ function addBucket(found: Map<number, Hour>, { hour: at, kind, bucket, count, fa
 /**
  * The runs that ended in an hour as DONE or FAIL. `at` is its start, in seconds since 1970; durations are in seconds, and
  * waits are from the planned time to the start.
+ *
+ * @param found null if it is unknown
+ * @param complete whether these are all its runs
  */
-function summaryOf(at: number, { count, failed, runMax, run, wait }: Hour) {
+function summaryOf(at: number, found: Hour | null, complete: boolean) {
+  const { count = null, failed = null, runMax = null, run = [], wait = [] } = found ?? {};
   return {
     at,
+    complete,
     count,
     failed,
     runP50: quantileOf(run, bounds, 0.5),

@@ -1,5 +1,5 @@
 import { queryOne } from "../queryOne.js";
-import type { TaskFilter, TaskSummary } from "../types.js";
+import type { TaskSummary } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import {
@@ -12,12 +12,12 @@ import {
   isHeldSql,
   isToLookUpSql,
 } from "../sqlFragments.js";
-import { filterSql } from "../taskFilter.js";
+import { listFilterSql, type ListFilter } from "../taskFilter.js";
 import { windows, type WindowRow } from "./scan.js";
 import { maskConnectionString } from "../../shared/postgres/connectionString/maskConnectionString.js";
 
 export interface ListRequest {
-  readonly filter: TaskFilter;
+  readonly filter: ListFilter;
   readonly limit: number;
   readonly before?: string | undefined;
   readonly after?: string | undefined;
@@ -78,6 +78,17 @@ export async function listTasks(
   return await listed(null);
 }
 
+/** Yields the ids of all matching tasks in ascending order, some at a time. Each window is read by a call of `run`. */
+export async function* findMatching(
+  run: <T>(work: (client: Queryable) => Promise<T>) => Promise<T>,
+  table: TaskTable,
+  request: Pick<ListRequest, "filter" | "waitingFor">,
+): AsyncGenerator<string[], void> {
+  const read = async (size: number, after: string | undefined): Promise<Window> =>
+    await run((client) => readWindow(client, table, { ...request, after, oldestFirst: true }, size, size));
+  for await (const { ids } of windows(read, undefined)) yield ids;
+}
+
 interface Window extends WindowRow {
   readonly ids: string[];
 }
@@ -86,12 +97,12 @@ interface Window extends WindowRow {
 async function readWindow(
   client: Queryable,
   table: TaskTable,
-  { filter, waitingFor, before, after, oldestFirst }: ListRequest,
+  { filter, waitingFor, before, after, oldestFirst }: Omit<ListRequest, "limit" | "characters">,
   size: number,
   wanted: number,
 ): Promise<Window> {
   const values: unknown[] = [];
-  const fits = filterSql(filter, values);
+  const fits = listFilterSql(table, filter, values);
   const limits: string[] = [];
   if (before !== undefined) limits.push(`t.id OPERATOR(pg_catalog.<) $${values.push(before)}::bigint`);
   if (after !== undefined) limits.push(`t.id OPERATOR(pg_catalog.>) $${values.push(after)}::bigint`);
@@ -141,11 +152,12 @@ const areIndexed = ({ filter: { states }, oldestFirst, after, waitingFor }: List
  */
 async function readWaitingIds(
   client: Queryable,
-  { qualified }: TaskTable,
+  table: TaskTable,
   { filter, limit, before }: ListRequest,
 ): Promise<string[] | null> {
   const values: unknown[] = [];
-  const fits = filterSql(filter, values);
+  const { qualified } = table;
+  const fits = listFilterSql(table, filter, values);
   const older = before === undefined ? "" : `AND w.id OPERATOR(pg_catalog.<) $${values.push(before)}::bigint`;
   if (filter.key !== undefined) {
     // At most one task waits with a key, and the index of keys has it.
@@ -188,7 +200,7 @@ const columns = (characters: number): string => `
   )} AS "tookMs",
   t.ready, t.owner IS NOT NULL AS claimed, t.pid::pg_catalog.float8 AS pid, t.max::pg_catalog.float8 AS max,
   CASE WHEN t.repeat OPERATOR(pg_catalog.>) interval '0' THEN t.repeat::pg_catalog.text END AS repeat, t.remote::pg_catalog.text AS remote,
-  t.rule, t.key, t.retry, t.attempt, (${isHeldSql}) IS TRUE AS held,
+  t.rule, t.key, t.role::pg_catalog.text AS role, t.retry, t.attempt, (${isHeldSql}) IS TRUE AS held,
   pg_catalog.substr(t.input::pg_catalog.text, 1, ${characters}) AS input, pg_catalog.substr(t.error::pg_catalog.text, 1, ${characters}) AS error,
   CASE WHEN pg_catalog.octet_length(t.output::pg_catalog.text) OPERATOR(pg_catalog.<=) ${maxReadOutputBytes}
     THEN pg_catalog.substr(t.output::pg_catalog.text, 1, ${characters}) END AS output,

@@ -29,6 +29,8 @@ export interface Schedule {
   readonly id: string;
   readonly group: string | null;
   readonly key: string | null;
+  /** The role that it runs as, in a table with users. */
+  readonly role: string | null;
   readonly rule: string | null;
   readonly zone: string | null;
   readonly repeat: string | null;
@@ -45,6 +47,8 @@ export interface Schedule {
   readonly next: readonly ZonedTime[];
   readonly paused: boolean;
   readonly pausedItself: boolean;
+  /** How many runs in a row have failed, if it is paused because of that. */
+  readonly suspendedAfter: number | null;
   /** How long ago the planned time of a waiting schedule came, in ms. Null if it has not come or the schedule runs. */
   readonly overdueMs: number | null;
   /** Why the next run could not be planned yet although the row has ended. Null if this is not so. */
@@ -59,9 +63,18 @@ export interface Schedule {
   readonly last: readonly PastRun[];
 }
 
+export type ScheduleName = Pick<Schedule, "id" | "key" | "role">;
+
+/** Such as `nightly (schedule 5 of alice)`. */
+export function nameSchedule({ id, key, role }: ScheduleName): string {
+  const name = `schedule ${id}${role === null ? "" : ` of ${role}`}`;
+  return key === null ? name : `${key} (${name})`;
+}
+
 interface ScheduleFilter {
   readonly group?: string;
   readonly key?: string;
+  readonly role?: string;
   readonly text?: string;
   /** Only schedules with a planned time in this range. Times are in PostgreSQL's syntax. `until` is exclusive. */
   readonly since?: string;
@@ -85,11 +98,12 @@ const shownTimes = 3;
 
 const firstLineSql = (column: string): string => `left(split_part(${column}::text, E'\\n', 1), 1000)`;
 
-function conditions({ group, key, text, since, until }: ScheduleFilter, values: unknown[]): string {
+function conditions({ group, key, role, text, since, until }: ScheduleFilter, values: unknown[]): string {
   const parameter = (value: unknown): string => `$${values.push(value)}`;
   const all = ["true"];
   if (group !== undefined) all.push(`s."group" = ${parameter(group)}::text`);
   if (key !== undefined) all.push(`s.key = ${parameter(key)}::text`);
+  if (role !== undefined) all.push(`s.role = ${parameter(role)}::text`);
   if (text !== undefined) {
     const pattern = `lower(${parameter(text)}::text)`;
     all.push(`(strpos(lower(s.input), ${pattern}) > 0 OR strpos(lower(s.rule), ${pattern}) > 0)`);
@@ -123,7 +137,7 @@ export async function readSchedules(
          s.rule IS NOT NULL AND NOT s.is_query AND ${identifier(table.schema)}.task_upcoming(s.rule, s.zone, s.since, 1) IS NULL AS broken
        FROM listed AS s
      )
-     SELECT s.id::text AS id, s.parent::text AS parent, s."group", s.key, s.rule, s.zone,
+     SELECT s.id::text AS id, s.parent::text AS parent, s."group", s.key, s.role, s.rule, s.zone,
        CASE WHEN s.repeat > interval '0' THEN s.repeat::text END AS repeat,
        CASE WHEN s.repeat > interval '0' THEN ${millisecondsSql("s.repeat")} END AS "repeatMs", s.max::float8 AS max, s.drift, s.catchup, s.overlap, s.state,
        CASE WHEN NOT s.computes AND s.owed IS NULL AND isfinite(s.plan) THEN ${isoTimeSql("s.plan")} END AS plan,
@@ -132,7 +146,7 @@ export async function readSchedules(
        coalesce((SELECT json_agg(json_build_object('at', ${isoTimeSql("n.at")},
          'wall', CASE WHEN NOT s.broken AND s.zone IS NOT NULL AND isfinite(n.at) THEN ${wallSql("n.at")} END) ORDER BY n.place)
          FROM unnest(s.next) WITH ORDINALITY AS n(at, place)), '[]') AS next,
-       ${isPausedSchedule(table)} AS paused, s.halted AS "pausedItself", s.owed, s.broken, substr(s.input, 1, $2) AS input,
+       ${isPausedSchedule(table)} AS paused, s.halted AS "pausedItself", s.suspended_after::float8 AS "suspendedAfter", s.owed, s.broken, substr(s.input, 1, $2) AS input,
        s.failed_tries::float8 AS "failedTries", s.try_error AS "tryError"
      FROM timed AS s
      ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id`,
@@ -187,7 +201,7 @@ async function readRuleProblem(
   { rule, zone }: Pick<Schedule, "rule" | "zone">,
 ): Promise<string | null> {
   try {
-    await client.query(`SELECT ${identifier(schema)}.task_next($1, $2)`, [rule, zone]);
+    await client.query(`SELECT ${identifier(schema)}.task_next($1::text, $2::text, now())`, [rule, zone]);
     return null;
   } catch (error) {
     if (sqlState(error) === null) throw error;

@@ -30,7 +30,8 @@ export async function readChangePrivileges(
 export async function readUserTriggers(client: Queryable, table: TaskTable): Promise<string[]> {
   const { qualified, readyInsertTrigger, readyUpdateTrigger, wakeUp, ownDeleteTrigger, fill } = table;
   const options = [table.optionsInsertTrigger, table.optionsUpdateTrigger];
-  const own = [readyInsertTrigger, readyUpdateTrigger, wakeUp, ownDeleteTrigger, fill, ...options];
+  const users = [table.authorInsertTrigger, table.authorUpdateTrigger];
+  const own = [readyInsertTrigger, readyUpdateTrigger, wakeUp, ownDeleteTrigger, fill, ...options, ...users];
   const { rows } = await client.query<{ name: string }>(
     `SELECT DISTINCT t.tgname::text AS name FROM pg_catalog.pg_trigger AS t
      WHERE t.tgrelid IN (SELECT $1::regclass UNION SELECT p.relid FROM pg_catalog.pg_partition_tree($1::regclass) AS p)

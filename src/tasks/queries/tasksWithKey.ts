@@ -5,7 +5,10 @@ import type { Change } from "../commands/changeTasks.js";
 import { filterSql } from "../taskFilter.js";
 import type { TaskState } from "../../shared/taskState.js";
 import type { TaskFilter } from "../types.js";
-import { isActiveSql, keyHolderQuery } from "../sqlFragments.js";
+import { isActiveSql } from "../sqlFragments.js";
+import { PgTaskError } from "../../shared/errors.js";
+import { quotedLine } from "../../shared/printable.js";
+import { hasUsers } from "../hasUsers.js";
 
 export type KeyFilter = TaskFilter & { readonly key: string };
 
@@ -21,7 +24,9 @@ export type KeyFilter = TaskFilter & { readonly key: string };
  *
  * The index of keys has only the task that waits. All others are found by scanning the table.
  *
- * @throws PgTaskError USAGE if tasks of this table cannot have keys
+ * With users, each role has keys of its own, and the tasks of one role are meant.
+ *
+ * @throws PgTaskError USAGE if tasks of this table cannot have keys, or if those of several roles match
  */
 export async function readIdsWithKey(
   client: Client,
@@ -31,14 +36,18 @@ export async function readIdsWithKey(
 ): Promise<string[]> {
   const values: unknown[] = [];
   const matches = filterSql(filter, values);
+  const role = await roleOf(client, table);
   const read = async (query: string): Promise<string[]> => {
-    const { rows } = await client.query<{ id: string }>(
-      `SELECT f.id::pg_catalog.text AS id FROM (${query}) AS f ORDER BY f.id`,
+    const { rows } = await client.query<Owned<{ id: string }>>(
+      `SELECT f.id::pg_catalog.text AS id, f.role FROM (${query}) AS f ORDER BY f.id`,
       values,
     );
+    requireOneRole(rows, filter.key);
     return rows.map(({ id }) => id);
   };
-  const all = `SELECT t.id FROM ${table.qualified} AS t WHERE ${matches}`;
+  const from = `t.id, ${role} AS role FROM ${table.qualified} AS t WHERE ${matches}`;
+  const all = `SELECT ${from}`;
+  const ofEachRole = `SELECT DISTINCT ON (role) ${from}`;
   switch (change) {
     case "stop":
       return await read(`${all} AND ${isActiveSql}`);
@@ -48,12 +57,12 @@ export async function readIdsWithKey(
       return waiting.length > 0 ? waiting : await read(`${all} AND ${isActiveSql}`);
     }
     case "retry":
-      return await read(`${all} ORDER BY t.id DESC LIMIT 1`);
+      return await read(`${ofEachRole} ORDER BY role, t.id DESC`);
     case "pause":
     case "resume": {
       const carries = hasSchedule("t");
       return await read(
-        `${all} AND ${isActiveSql} ORDER BY ${carries} DESC, t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' DESC, t.id DESC LIMIT 1`,
+        `${ofEachRole} AND ${isActiveSql} ORDER BY role, ${carries} DESC, t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' DESC, t.id DESC`,
       );
     }
     case "delete":
@@ -69,22 +78,63 @@ export interface KeyedTask {
   readonly state: TaskState;
 }
 
-/** The one that waits, else the one that runs, else the newest. */
-export async function readTaskWithKey(client: Client, table: TaskTable, key: string): Promise<KeyedTask | null> {
-  const { rows } = await client.query<KeyedTask>(
-    `SELECT t.id::pg_catalog.text AS id, t.state::pg_catalog.text AS state FROM ${table.qualified} AS t WHERE t.key OPERATOR(pg_catalog.=) $1::pg_catalog.text
-     ORDER BY (t.ready IS NOT NULL) DESC, (${isActiveSql}) DESC, t.id DESC LIMIT 1`,
-    [key],
+type Owned<T> = T & { readonly role: string | null };
+
+/** Without users, whoever calls needs no privilege on the column. */
+const roleOf = async (client: Queryable, table: TaskTable): Promise<string> =>
+  (await hasUsers(client, table)) ? "t.role::pg_catalog.text" : "NULL::pg_catalog.text";
+
+function requireOneRole(tasks: readonly Owned<unknown>[], key: string): void {
+  const roles = [...new Set(tasks.map(({ role }) => role))];
+  if (roles.length < 2) return;
+  const names = roles.map((role) => role ?? "none").toSorted();
+  throw new PgTaskError(
+    "USAGE",
+    `tasks of several roles have the key ${quotedLine(key)}: ${names.join(", ")}; say which with --role`,
   );
+}
+
+/**
+ * The one that waits, else the one that runs, else the newest.
+ *
+ * @throws PgTaskError USAGE if tasks of several roles match
+ */
+export async function readTaskWithKey(
+  client: Client,
+  table: TaskTable,
+  { key, role }: Pick<KeyFilter, "key" | "role">,
+): Promise<KeyedTask | null> {
+  const values: unknown[] = [];
+  const matches = filterSql({ key, role }, values);
+  const { rows } = await client.query<Owned<KeyedTask>>(
+    `SELECT DISTINCT ON (role) t.id::pg_catalog.text AS id, t.state::pg_catalog.text AS state, ${await roleOf(client, table)} AS role
+     FROM ${table.qualified} AS t WHERE ${matches}
+     ORDER BY role, (t.ready IS NOT NULL) DESC, (${isActiveSql}) DESC, t.id DESC`,
+    values,
+  );
+  requireOneRole(rows, key);
   return rows[0] ?? null;
 }
 
-/** Null if there is none, or if the current user may not read it. */
-export async function readKeyHolder(client: Queryable, table: TaskTable, key: string): Promise<string | null> {
+/**
+ * Null if there is none, or if the current user may not read it.
+ *
+ * @param role whose key is meant if the table has users. By default, that of the current user
+ */
+export async function readKeyHolder(
+  client: Queryable,
+  table: TaskTable,
+  key: string,
+  role: string | null,
+): Promise<string | null> {
   try {
+    const ofRole = (await hasUsers(client, table))
+      ? " AND w.role OPERATOR(pg_catalog.=) coalesce($2::pg_catalog.name, current_user)"
+      : " AND $2::pg_catalog.name IS NULL";
     const { rows } = await client.query<{ id: string }>(
-      `SELECT id::pg_catalog.text FROM (${keyHolderQuery(table, "$1::pg_catalog.text")}) AS holder`,
-      [key],
+      `SELECT w.id::pg_catalog.text AS id FROM ${table.qualified} AS w
+       WHERE w.key OPERATOR(pg_catalog.=) $1::pg_catalog.text${ofRole} AND w.key IS NOT NULL AND w.ready IS NOT NULL LIMIT 1`,
+      [key, role],
     );
     return rows[0]?.id ?? null;
   } catch (error) {

@@ -1,32 +1,13 @@
-import { errorMessage, PgTaskError } from "../../shared/errors.js";
-import { omitUndefined } from "../../shared/omitUndefined.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
-import { insufficientPrivilege, queryCanceled, readOnlyTransaction } from "../../shared/postgres/sqlStates.js";
+import { queryCanceled, readOnlyTransaction } from "../../shared/postgres/sqlStates.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import {
-  addTasks,
-  findRefusedColumn,
-  readMissingGrants,
-  toAddError,
-  type NewRow,
-} from "../../tasks/commands/addTask.js";
-import { findBrokenChecks } from "../../tasks/commands/brokenChecks.js";
 import { changeTasks, type Change, type ChangeResult } from "../../tasks/commands/changeTasks.js";
 import { describeChange, webRemedies } from "../../tasks/commands/describeChange.js";
 import { pauseTasks, readPauses, resumeTasks } from "../../tasks/pauses.js";
-import { toRow } from "../../tasks/commands/toRow.js";
 import { readChangePrivileges } from "../../tasks/queries/tableFacts.js";
 import type { WebTable } from "../data/webTable.js";
 import { ApiError } from "../errors.js";
-import type {
-  ChangedTask,
-  AddedTask,
-  ChangeResults,
-  ChangesBody,
-  NewTaskBody,
-  PauseBody,
-  PauseResult,
-} from "./changeSchemas.js";
+import type { ChangedTask, ChangeResults, ChangesBody, PauseBody, PauseResult } from "./changeSchemas.js";
 
 export type WebChange = Exclude<Change, "delete even running">;
 
@@ -57,7 +38,7 @@ export async function changeOne(webTable: WebTable, change: WebChange, id: strin
   return { id, state: change === "stop" ? "STOP" : "PLAN" };
 }
 
-async function makeChange(
+export async function makeChange(
   { pool, table, changes }: WebTable,
   change: WebChange,
   ids: readonly string[],
@@ -118,74 +99,5 @@ async function changePauses(
   return result;
 }
 
-/** @throws ApiError INVALID; CONFLICT if the key is taken; NOT_FOUND for the task to copy from; FORBIDDEN; READ_ONLY */
-export async function addOne({ pool, table, changes }: WebTable, body: NewTaskBody): Promise<AddedTask> {
-  const { copy, ...task } = body;
-  const row = asInvalid(() => toRow(omitUndefined(task), copy));
-  const doubled = copy?.columns.find((name) => row.columns.has(name) || (name === "plan" && row.delay !== undefined));
-  if (doubled !== undefined) throw new ApiError("INVALID", `${doubled}: expected one value, got it in copy, too`);
-  const added = await pool.change(async (client) => {
-    if ((await readChangePrivileges(client, table)).readOnly) throw readOnlyError();
-    if (copy !== undefined) await requireTask(client, table, copy.id);
-    try {
-      const [id = ""] = await addTasks(client, table, [row]);
-      return { id };
-    } catch (error) {
-      if (sqlState(error) === insufficientPrivilege) {
-        throw await addForbidden(
-          client,
-          table,
-          [...row.columns.keys(), ...(row.delay === undefined ? [] : ["plan"])],
-          error,
-        );
-      }
-      throw addError(error, table, row);
-    }
-  });
-  changes.noteChange();
-  return added;
-}
-
-async function requireTask(client: Client, { qualified }: TaskTable, id: string): Promise<void> {
-  const { rows } = await client.query(`SELECT FROM ${qualified} WHERE id = $1::bigint`, [id]);
-  if (rows.length === 0) throw new ApiError("NOT_FOUND", `there is no task ${id} to copy from in this table`);
-}
-
-async function addForbidden(
-  client: Client,
-  table: TaskTable,
-  columns: readonly string[],
-  error: unknown,
-): Promise<ApiError> {
-  const grants = await readMissingGrants(client, table, columns, false);
-  const remedy = grants.length === 0 ? errorMessage(error) : grants.join("; ");
-  return new ApiError("FORBIDDEN", `the entry's user may not add this task: ${remedy}`, { cause: error });
-}
-
-/** The message begins with the column whose value the server refuses, if it says so. */
-function addError(error: unknown, table: TaskTable, row: NewRow): unknown {
-  const options = { cause: error };
-  const known = toAddError(error, table, [row]);
-  if (known instanceof PgTaskError && known.code === "TASK_KEY_TAKEN") {
-    return new ApiError("CONFLICT", "key: another task with this key waits", options);
-  }
-  // The user's triggers and functions may refuse the task, too.
-  const isRefused = known instanceof PgTaskError || /^(?:P0|3[89])/.test(sqlState(error) ?? "");
-  if (!isRefused) return error;
-  const [broken] = findBrokenChecks(error, [row]);
-  if (broken !== undefined) return new ApiError("INVALID", `${broken.column}: ${broken.demand}`, options);
-  const column = findRefusedColumn(error, row);
-  return new ApiError("INVALID", `${column === null ? "" : `${column}: `}${errorMessage(error)}`, options);
-}
-
-function asInvalid<T>(convert: () => T): T {
-  try {
-    return convert();
-  } catch (error) {
-    if (error instanceof PgTaskError) throw new ApiError("INVALID", error.message, { cause: error });
-    throw error;
-  }
-}
-
-const readOnlyError = (): ApiError =>
+export const readOnlyError = (): ApiError =>
   new ApiError("READ_ONLY", "this server is a standby or read-only: only the primary takes changes");

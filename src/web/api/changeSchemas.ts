@@ -2,7 +2,18 @@ import { z } from "zod";
 import { columnList, valueKind, type ColumnName, type ColumnsWith } from "../../shared/taskColumns.js";
 import { finalStates } from "../../shared/taskState.js";
 import type { NewTask } from "../../tasks/newTask.js";
-import { flag, list, model, object, taskIdSchema, text, textOrNull, textSchema, whole } from "./model.js";
+import {
+  flag,
+  list,
+  model,
+  object,
+  taskIdSchema,
+  text,
+  textOrNull,
+  textSchema,
+  valueErrorSchema,
+  whole,
+} from "./model.js";
 import { describeColumn } from "./taskSchemas.js";
 
 const maxChangedTasks = 500;
@@ -109,6 +120,8 @@ export const newTaskSchema = model(
   }),
 );
 
+export const taskProblemsSchema = object("TaskProblems", { errors: list(valueErrorSchema, "none if it can be added") });
+
 export const addedTaskSchema = object("AddedTask", { id: taskIdSchema });
 
 export type ChangesBody = z.infer<typeof changesBodySchema>;
@@ -116,5 +129,6 @@ export type ChangeResults = z.infer<typeof changesSchema>;
 export type PauseBody = z.infer<typeof pauseBodySchema>;
 export type PauseResult = z.infer<typeof pauseResultSchema>;
 export type NewTaskBody = z.infer<typeof newTaskSchema>;
+export type TaskProblems = z.infer<typeof taskProblemsSchema>;
 export type AddedTask = z.infer<typeof addedTaskSchema>;
 export type ChangedTask = z.infer<typeof changedTaskSchema>;

@@ -59,11 +59,17 @@ export function wholeNumber(max: number, fallback: number): z.ZodDefault<z.ZodTy
   return z.preprocess(toNumber, schema).default(fallback);
 }
 
-/** RFC 9457, with the member `code`. */
+export const valueErrorSchema = z.object({
+  pointer: textOrNull("JSON pointer to the value in the body, such as `#/timeout`; null if it is not known"),
+  detail: text("what is wrong"),
+});
+
+/** RFC 9457, with the members `code` and `errors`. */
 export const problemSchema = object("Problem", {
   type: z.literal("about:blank"),
   title: text("the HTTP status in words"),
   status: whole(),
   detail: text("what is wrong, in English"),
   code: text("what is wrong, for programs"),
+  errors: z.array(valueErrorSchema).optional().meta({ description: "all that is wrong with the values of a new task" }),
 });

@@ -36,10 +36,11 @@ interface Operation<Query extends z.ZodObject, Body extends z.ZodType, Response 
   readonly status?: 200 | 201;
 }
 
-/** A validated request. `table` and `id` are "" if the path has no such parameter. */
+/** A validated request. `table`, `id` and `bulk` are "" if the path has no such parameter. */
 export interface Request<Query, Body> {
   readonly table: string;
   readonly id: string;
+  readonly bulk: string;
   readonly query: Query;
   readonly body: Body;
   readonly sender: Sender;
@@ -73,13 +74,15 @@ export function defineRoute<
   const parameters = z.strictObject({
     ...(path.includes("{table}") ? { table: z.string() } : {}),
     ...(path.includes("{id}") ? { id: taskIdSchema } : {}),
+    ...(path.includes("{bulk}") ? { bulk: z.string() } : {}),
   });
   const query: z.ZodObject = operation.query ?? nothing;
   const respond = async (context: Context): Promise<globalThis.Response> => {
-    const { table = "", id = "" } = validated(parameters, context.req.param(), "parameter");
+    const { table = "", id = "", bulk = "" } = validated(parameters, context.req.param(), "parameter");
     const request = {
       table,
       id,
+      bulk,
       query: validated(query, singleValues(context.req.queries()), "parameter"),
       body: body === undefined ? undefined : validated(body, await readJson(context), "property"),
       sender: senderOf(context),

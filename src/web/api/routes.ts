@@ -1,11 +1,10 @@
-import type { z } from "zod";
 import type { Log } from "../../shared/log.js";
-import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
 import { readOptionColumns } from "../../tasks/queries/columnDefaults.js";
 import type { WebTable } from "../data/webTable.js";
-import type { WebTables } from "../data/webTables.js";
 import type { Sender } from "../http/sender.js";
-import { addOne, changeMany, changeOne, pause, resume } from "./changeHandlers.js";
+import { addOne, checkOne } from "./addHandlers.js";
+import { bulkRoutes } from "./bulkRoutes.js";
+import { changeMany, changeOne, pause, resume } from "./changeHandlers.js";
 import {
   addedTaskSchema,
   changedTaskSchema,
@@ -15,15 +14,18 @@ import {
   pauseBodySchema,
   pauseResultSchema,
   resumeBodySchema,
+  taskProblemsSchema,
 } from "./changeSchemas.js";
+import { routesOfTables, type OnTable } from "./tableRoutes.js";
 import { readProcesses } from "./processHandlers.js";
-import { defineRoute, type Answered, type ApiContext, type Request, type Route } from "./route.js";
+import { defineRoute, type ApiContext, type Route } from "./route.js";
 import { readNext, readScheduleList } from "./scheduleHandlers.js";
 import {
   clusterSchema,
   columnsInfoSchema,
   errorGroupsQuerySchema,
   errorGroupsSchema,
+  groupQuerySchema,
   groupsSchema,
   processesSchema,
   runHistoryQuerySchema,
@@ -43,8 +45,6 @@ import {
   taskListSchema,
   taskQuerySchema,
 } from "./taskSchemas.js";
-
-const maxGroups = 50;
 
 const actions = [
   { action: "stop", summary: "stop a waiting or running task: its state becomes STOP" },
@@ -83,20 +83,6 @@ export function apiRoutes(context: ApiContext): Route[] {
   ];
 }
 
-function routesOfTables(tables: WebTables) {
-  return <R extends z.ZodType, Q extends z.ZodObject, B extends z.ZodType>(
-    method: Route["method"],
-    path: string,
-    { handle, ...operation }: Answered<Q, B, R, Request<z.output<Q>, z.output<B>> & { readonly webTable: WebTable }>,
-  ): Route =>
-    defineRoute<R, Q, B>(method, `/tables/{table}${path}`, {
-      ...operation,
-      handle: async (request) => await handle({ ...request, webTable: tables.byId(request.table) }),
-    });
-}
-
-type OnTable = ReturnType<typeof routesOfTables>;
-
 function readRoutes({ cluster, tables, maxSessions }: ApiContext, onTable: OnTable): Route[] {
   return [
     onTable("get", "", {
@@ -123,16 +109,16 @@ function readRoutes({ cluster, tables, maxSessions }: ApiContext, onTable: OnTab
     }),
     onTable("get", "/groups", {
       summary: "groups with running, waiting or recently finished tasks",
+      query: groupQuerySchema,
       response: groupsSchema,
-      handle: async ({ webTable: { pool, table } }) =>
-        await pool.read((client) => readGroups(client, table, { limit: maxGroups, ended: true, limits: pollLimits })),
+      handle: async ({ webTable, query }) => await webTable.groups(query),
     }),
     onTable("get", "/tasks", {
       summary: "a page of tasks by their ids",
       query: taskQuerySchema,
       response: taskListSchema,
-      handle: async ({ webTable: { pool, table }, query }) =>
-        await pool.read((client) => readTaskList(client, table, query)),
+      handle: async ({ webTable, query }) =>
+        await webTable.pool.read((client) => readTaskList(client, webTable, query)),
     }),
     onTable("get", "/tasks/{id}", {
       summary: "one task with all columns in full, and its chain",
@@ -145,7 +131,9 @@ function readRoutes({ cluster, tables, maxSessions }: ApiContext, onTable: OnTab
           // Null means unknown: a process that does not lead cannot tell whether another process leads.
           hasLeader: async () => (cluster.role === "leader" ? true : null),
         };
-        return await pool.read((client) => readTaskDetail(client, table, id, explainContext));
+        return await pool.read((client) =>
+          readTaskDetail(client, table, id, { ...explainContext, lockOn: client, locksRarely: true }),
+        );
       },
     }),
     onTable("get", "/tasks/{id}/dependencies", {
@@ -196,6 +184,12 @@ function changeRoutes(log: Log, onTable: OnTable): Route[] {
         return added;
       },
     }),
+    onTable("post", "/tasks/check", {
+      summary: "say all that is wrong with a task, without adding it",
+      body: newTaskSchema,
+      response: taskProblemsSchema,
+      handle: async ({ webTable, body }) => await checkOne(webTable, body),
+    }),
     onTable("post", "/changes", {
       summary: "stop, retry, run now or delete up to 500 tasks, and say what came of each",
       body: changesBodySchema,
@@ -227,6 +221,7 @@ function changeRoutes(log: Log, onTable: OnTable): Route[] {
         return result;
       },
     }),
+    ...bulkRoutes(onTable, note),
     ...actions.map(({ action, summary }) =>
       onTable("post", `/tasks/{id}/${action}`, {
         summary,

@@ -13,9 +13,9 @@ const shownRuns = 5;
 export async function readScheduleList(
   client: Client,
   table: TaskTable,
-  { group, text, limit }: ScheduleQuery,
+  { group, role, text, limit }: ScheduleQuery,
 ): Promise<Schedules> {
-  const filter = omitUndefined({ group, text });
+  const filter = omitUndefined({ group, role, text });
   return await readSchedules(client, table, { filter, limit, characters: excerptLength, runs: shownRuns });
 }
 

@@ -7,9 +7,11 @@ import {
   numberOrNull,
   object,
   readonlyList,
+  searchText,
   taskIdSchema,
   text,
   textOrNull,
+  textSchema,
   timeOrNull,
   timeSchema,
   whole,
@@ -18,12 +20,13 @@ import {
 } from "./model.js";
 
 const countSchema = object("Count", {
-  value: z.number().min(0),
-  exact: flag("false: estimated by the query planner"),
+  value: z.number().min(0).nullable().meta({ description: "null: unknown, such as before the first ANALYZE" }),
+  exact: flag("false: estimated by the server's statistics, or unknown"),
+  least: number("how many were counted: there are at least so many"),
 });
 
 const managerSchema = object("Manager", {
-  state: z.enum(["starting", "working", "waiting"]),
+  state: z.enum(["starting", "working", "sleeping", "waiting"]),
   since: timeSchema,
   code: textOrNull("code of the error for which the manager is waiting"),
   reason: textOrNull("why the manager is waiting; null in a response to a request without the token"),
@@ -65,14 +68,20 @@ const tableSummarySchema = object("Summary", {
   states: z.record(z.enum(taskStates), countSchema),
   due: countSchema.meta({ description: "tasks in PLAN whose planned time has come" }),
   oldestDueMs: numberOrNull("how long the oldest due task has been due"),
+  oldestUnpausedMs: numberOrNull("the same without tasks of paused groups"),
   owed: whole("schedules whose next run could not be planned yet"),
-  waitMs: latencySchema.meta({ description: "time from plan to start, among the newest 1,000 rows" }),
-  runMs: latencySchema.meta({ description: "time from start to stop, among the newest 1,000 rows" }),
+  waitMs: latencySchema.meta({ description: "time from plan to start, in the runs `measured`" }),
+  runMs: latencySchema.meta({ description: "time from start to stop, in the runs `measured`" }),
+  measured: z
+    .object({ runs: whole(), first: timeSchema, last: timeSchema })
+    .nullable()
+    .meta({ description: "the ended runs among the newest 1,000 rows, and when the first and the last of them ended" }),
   paused: list(z.object({ group: textOrNull(), since: timeSchema, reason: textOrNull() })),
 });
 
 export const tableSchema = object("Table", {
   ...tableNames,
+  share: text("`pg_task.share`: what divides its tasks into shares; empty: nothing"),
   manager: managerSchema.nullable(),
   summary: tableSummarySchema.nullable(),
   error: textOrNull("why summary is null"),
@@ -91,14 +100,16 @@ export const clusterSchema = object("Cluster", {
 const seconds = numberOrNull("seconds");
 const secondsToStart = numberOrNull("seconds from plan to start");
 
+const ofManager = numberOrNull("null: unknown, because this process has not served the table yet");
+
 const historyPointSchema = object("Point", {
   at: number("start of the interval, in seconds since 1970"),
-  started: number(),
-  done: number(),
-  failed: number(),
-  gone: number(),
-  running: number(),
-  sessions: number(),
+  started: ofManager,
+  done: ofManager,
+  failed: ofManager,
+  gone: ofManager,
+  running: ofManager,
+  sessions: ofManager,
   runP50: seconds,
   runP95: seconds,
   waitP50: secondsToStart,
@@ -114,8 +125,8 @@ export const tableHistorySchema = object("History", {
 const groupSchema = object("Group", {
   group: text(),
   running: whole("sessions that run a task of the group"),
-  waiting: whole(),
-  due: whole("waiting tasks whose planned time has come"),
+  waiting: countSchema,
+  due: countSchema.meta({ description: "waiting tasks whose planned time has come" }),
   oldest: timeOrNull("earliest plan of a waiting task"),
   oldestDueMs: numberOrNull("how long the oldest due task has been due"),
   paused: flag(),
@@ -127,9 +138,21 @@ const groupSchema = object("Group", {
 
 export const groupsSchema = object("Groups", {
   groups: list(groupSchema),
-  complete: flag("false: not all waiting tasks were read, so waiting and due are estimates"),
+  total: countSchema.meta({ description: "how many groups there are" }),
+  complete: flag("true: these are all groups, with all their waiting tasks"),
+  next: textOrNull("with `order=name`: pass it as `after` to get the next groups; null at the end"),
   newest: whole("how many of the newest rows were read"),
   newestComplete: flag("true: the table has no other rows"),
+});
+
+export const groupQuerySchema = z.strictObject({
+  order: z
+    .enum(["busiest", "name"], { error: "expected busiest or name" })
+    .default("busiest")
+    .meta({ description: "which groups come first" }),
+  after: textSchema.optional().meta({ description: "with `order=name`: only groups after this one" }),
+  text: searchText(200).optional().meta({ description: "a part of the name; case-insensitive" }),
+  limit: wholeNumber(1_000, 50),
 });
 
 const extent = {
@@ -141,8 +164,9 @@ const runSeconds = numberOrNull("seconds; null if there were no such runs");
 
 const hourlyRunsSchema = z.object({
   at: number("start of the hour, in seconds since 1970"),
-  count: number("runs that ended as DONE or FAIL"),
-  failed: number(),
+  complete: flag("false: the hour is not over, or not all its runs were read"),
+  count: numberOrNull("runs that ended as DONE or FAIL; null: unknown, the rows were not read"),
+  failed: numberOrNull(),
   runP50: runSeconds,
   runP95: runSeconds,
   runMax: runSeconds,
@@ -159,9 +183,12 @@ export const runHistoryQuerySchema = z.strictObject({ hours: wholeNumber(720, 24
 
 const errorGroupSchema = z.object({
   error: text("the first line, at most 1,000 characters"),
+  state: z.enum(taskStates).meta({ description: "of these tasks" }),
+  role: textOrNull("as which they ran, in a table with users"),
   count: number(),
-  lastSeen: timeOrNull("latest stop of these tasks"),
-  lastId: taskIdSchema.meta({ description: "largest id of these tasks" }),
+  firstSeen: timeOrNull("when the first of these tasks ended"),
+  lastSeen: timeOrNull("when the last of these tasks ended"),
+  lastId: taskIdSchema.meta({ description: "this last task" }),
 });
 
 export const errorGroupsSchema = object("ErrorGroups", {
@@ -239,4 +266,5 @@ export type HistoryPoint = z.infer<typeof historyPointSchema>;
 export type TableHistory = z.infer<typeof tableHistorySchema>;
 export type Processes = z.infer<typeof processesSchema>;
 export type ProcessInfo = z.infer<typeof processSchema>;
+export type GroupQuery = z.infer<typeof groupQuerySchema>;
 export type ColumnsInfo = z.infer<typeof columnsInfoSchema>;

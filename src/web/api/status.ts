@@ -1,4 +1,4 @@
-import type { ClusterView, ManagerView } from "../../shared/clusterStatus.js";
+import { isServed, type ClusterView, type ManagerView } from "../../shared/clusterStatus.js";
 import { toReport } from "../../shared/errors.js";
 import { ApiError } from "../errors.js";
 import type { Health, ManagerInfo, TableInfo } from "./schemas.js";
@@ -30,14 +30,14 @@ const hideReason = (info: ManagerInfo | null, isTrusted: boolean): ManagerInfo |
     ? info
     : { ...info, reason: null, sessionsRefused: info.sessionsRefused && { ...info.sessionsRefused, reason: null } };
 
-/** A process serves if it stands by, or if it leads and a manager serves its table. */
+/** A process serves if it stands by, or if it leads and a manager serves its table, or none is to. */
 export function isServing(cluster: ClusterView, tables: readonly WebTable[]): boolean {
   if (!cluster.ready) return false;
-  return cluster.role !== "leader" || tables.some(({ key }) => servesTable(cluster.manager(key)));
+  if (cluster.role !== "leader" || tables.some(({ key }) => servesTable(cluster.manager(key)))) return true;
+  return tables.length > 0 && tables.every(({ refusal }) => refusal !== null);
 }
 
-export const servesTable = (view: ManagerView | null): boolean =>
-  view?.state === "working" && view.sessionsRefused === null;
+export const servesTable = (view: ManagerView | null): boolean => isServed(view) && view?.sessionsRefused === null;
 
 /** @param isTrusted whether the reader may see the reasons of the managers */
 export function whyNotServing(cluster: ClusterView, tables: readonly WebTable[], isTrusted: boolean): string {
@@ -71,6 +71,7 @@ export async function readTableInfo(cluster: ClusterView, table: WebTable): Prom
   const base = {
     id: table.id,
     ...table.names,
+    share: table.entry.parameters["pg_task.share"],
     manager: managerInfo(cluster.manager(table.key)),
   };
   try {

@@ -1,4 +1,4 @@
-import type { TaskFilter } from "../../tasks/types.js";
+import type { ListFilter } from "../../tasks/taskFilter.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
@@ -6,14 +6,14 @@ import { readDependencyGraph, type DependencyGraph } from "../../tasks/queries/d
 import { readChain } from "../../tasks/queries/taskChain.js";
 import { batched } from "../../tasks/batched.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
-import type { Reason } from "../../tasks/explain/reason.js";
-import { readCopy } from "../../tasks/copies.js";
 import { taskStates } from "../../shared/taskState.js";
 import { listTasks, type TaskList, readSummaries } from "../../tasks/queries/listTasks.js";
 import { readColumnDefaults } from "../../tasks/queries/columnDefaults.js";
 import { longTextColumns, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
+import type { WebTable } from "../data/webTable.js";
+import type { Entry } from "../../shared/config/types.js";
 import { ApiError } from "../errors.js";
-import type { FullTask, TaskDetail, TaskQuery } from "./taskSchemas.js";
+import type { FullTask, TaskDetail, TaskFilterQuery, TaskQuery } from "./taskSchemas.js";
 
 /** Of each value in a list, in characters. */
 const excerptLength = 300;
@@ -27,32 +27,36 @@ const chainTimeMs = 100;
 /** If the time runs out, the next page continues the scan. */
 export async function readTaskList(
   client: Client,
-  table: TaskTable,
+  { table, entry }: Pick<WebTable, "table" | "entry">,
   { before, after, order, limit, waitingFor, ...query }: TaskQuery,
 ): Promise<TaskList> {
   const began = performance.now();
   const oldestFirst = order === "oldest";
-  const filter = filterFromQuery(query);
+  const filter = filterFromQuery(query, entry);
   const request = { filter, limit, before, after, oldestFirst, waitingFor, characters: excerptLength };
   return await listTasks(client, table, request, () => performance.now() - began > listTimeMs);
 }
 
-function filterFromQuery({
-  state,
-  group,
-  key,
-  text,
-  from,
-  to,
-}: Omit<TaskQuery, "before" | "after" | "order" | "limit" | "waitingFor">): TaskFilter {
+/** @throws ApiError INVALID */
+export function filterFromQuery(query: Omit<TaskFilterQuery, "waitingFor">, { parameters }: Entry): ListFilter {
+  const { state, group, key, role, share, text, from, to, endedFrom, endedTo, schedule } = query;
   const wanted = state?.split(",");
+  const setting = parameters["pg_task.share"];
+  if (share !== undefined && setting === "") {
+    throw new ApiError("INVALID", "share: tasks of this table have none, because pg_task.share is empty");
+  }
   return omitUndefined({
     states: wanted && taskStates.filter((each) => wanted.includes(each)),
     group,
     key,
+    role,
+    share: share === undefined ? undefined : { name: share, setting },
     text,
     since: from,
     until: to,
+    endedSince: endedFrom,
+    endedUntil: endedTo,
+    schedule,
   });
 }
 
@@ -61,7 +65,7 @@ export async function readTaskDetail(
   client: Queryable,
   table: TaskTable,
   id: string,
-  context: Omit<Parameters<typeof explainTask>[3], "lockOn">,
+  context: Parameters<typeof explainTask>[3],
 ): Promise<TaskDetail> {
   const reader = batched(client);
   const [[summary], columns, sizes, defaults, chain, reasons] = await Promise.all([
@@ -70,11 +74,9 @@ export async function readTaskDetail(
     readTextSizes(reader, table, id),
     readColumnDefaults(reader, table),
     readChain(reader, table, id, { characters: excerptLength, scanLimitMs: chainTimeMs }),
-    explainWaiting(reader, table, id, context),
-    // Its second question depends on its first one, so it is asked before it is known whether the reasons need it.
-    readCopy(reader, table, context.entry),
+    explainTask(reader, table, id, context),
   ]);
-  if (summary === undefined || columns === null || sizes === null) throw noSuchTask(id);
+  if (summary === undefined || columns === null || sizes === null || reasons === null) throw noSuchTask(id);
   const text = (name: (typeof longTextColumns)[number]): FullTask["output"] => {
     const value = columns.get(name) ?? null;
     if (value === null) return null;
@@ -92,23 +94,15 @@ export async function readTaskDetail(
       columns: Object.fromEntries([...columns].filter(([name]) => !listed.has(name))),
     },
     defaults: Object.fromEntries(defaults),
-    waits: reasons.map((reason) => reason.text),
+    reasons: reasons.map(({ code, text: words, remedy = null, tasks = [], action = null }) => ({
+      code,
+      text: words,
+      remedy,
+      tasks: [...tasks],
+      action,
+    })),
     ...chain,
   };
-}
-
-/** None if the task does not wait: the reasons take long to find. */
-async function explainWaiting(
-  reader: Queryable,
-  table: TaskTable,
-  id: string,
-  context: Omit<Parameters<typeof explainTask>[3], "lockOn">,
-): Promise<Reason[]> {
-  const { rows } = await reader.query<{ waits: boolean }>(
-    `SELECT t.state::text = 'PLAN' AND t.owner IS NULL AS waits FROM ${table.qualified} AS t WHERE t.id = $1::bigint`,
-    [id],
-  );
-  return rows[0]?.waits === true ? ((await explainTask(reader, table, id, { ...context, lockOn: null })) ?? []) : [];
 }
 
 /** @throws ApiError NOT_FOUND */

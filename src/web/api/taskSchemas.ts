@@ -47,6 +47,7 @@ const taskSummaryShape = {
   repeat: textOrNull(),
   rule: textOrNull("when it runs again"),
   key: textOrNull("of the tasks with the same key, one waits and one runs"),
+  role: textOrNull("that it runs as, in a table with users"),
   retry: wholeOrNull("how often it is tried again"),
   attempt: wholeOrNull("how many tries have failed and led to a retry"),
   held: flag("whether it waits for the end of others (`after`)"),
@@ -100,19 +101,35 @@ const fullTaskSchema = object("Task", {
 
 const descendantSchema = object("Descendant", { ...taskSummaryShape, depth: whole("1: a child of the task") });
 
+const reasonSchema = object("Reason", {
+  code: text("for programs"),
+  text: text(),
+  remedy: textOrNull("what ends it, with the commands of pg-task"),
+  tasks: list(taskIdSchema, "the tasks that block this one, or that the text is about"),
+  action: z
+    .union([
+      z.object({ name: z.enum(["run-now", "resume-schedule"]) }),
+      z.object({ name: z.literal("resume"), group: textOrNull("null: the whole table") }),
+    ])
+    .nullable()
+    .meta({
+      description: "a request that ends it: to run the task now, to resume its schedule, or its group or table",
+    }),
+});
+
 export const taskDetailSchema = object("TaskPage", {
   task: fullTaskSchema,
   defaults: otherColumnsSchema.meta({
     description: "what the columns of a new row contain if the INSERT does not set them, as far as they are constant",
   }),
-  waits: list(z.string(), "why a waiting task does not run"),
+  reasons: list(reasonSchema, "why the task does not run, or how its run goes on or has ended, as `pg-task why` says"),
   ancestors: list(taskSummarySchema, "nearest first"),
   ancestorsComplete: flag("false: there are more"),
   descendants: list(descendantSchema, "each followed by its own descendants"),
   descendantsComplete: flag("false: there may be more"),
 });
 
-export const taskQuerySchema = z.strictObject({
+export const taskFilterShape = {
   state: z
     .string()
     .regex(new RegExp(`^(${taskStates.join("|")})(,(${taskStates.join("|")}))*$`), {
@@ -122,10 +139,21 @@ export const taskQuerySchema = z.strictObject({
     .meta({ description: "one or more states, separated by commas" }),
   group: textSchema.optional(),
   key: textSchema.optional().meta({ description: "only tasks with this key" }),
+  role: textSchema.optional().meta({ description: "only tasks that run as this role" }),
+  share: textSchema.optional().meta({ description: "only tasks of this share (`pg_task.share`)" }),
   text: searchText(200).optional().meta({ description: "a part of input, data or error; case-insensitive" }),
   from: planBoundSchema.optional().meta({ description: "plan at or after" }),
   to: planBoundSchema.optional().meta({ description: "plan before" }),
+  endedFrom: planBoundSchema.optional().meta({ description: "ended at or after" }),
+  endedTo: planBoundSchema.optional().meta({ description: "ended before" }),
+  schedule: taskIdSchema
+    .optional()
+    .meta({ description: "only this row of a schedule, and up to 1,000 runs before it" }),
   waitingFor: taskIdSchema.optional().meta({ description: "only tasks that wait for the end of this one (`after`)" }),
+};
+
+export const taskQuerySchema = z.strictObject({
+  ...taskFilterShape,
   before: taskIdSchema.optional().meta({ description: "only tasks with a smaller id" }),
   after: taskIdSchema.optional().meta({ description: "only tasks with a larger id" }),
   order: z
@@ -185,6 +213,7 @@ const scheduleSchema = object("Schedule", {
   id: taskIdSchema,
   group: textOrNull(),
   key: textOrNull(),
+  role: textOrNull("the role that it runs as, in a table with users"),
   rule: textOrNull(),
   zone: textOrNull(),
   repeat: textOrNull(),
@@ -198,6 +227,7 @@ const scheduleSchema = object("Schedule", {
   next: readonlyList(zonedTimeSchema, "up to three coming times"),
   paused: flag("whether the schedule, its group or the table is paused"),
   pausedItself: flag("whether the schedule itself is paused"),
+  suspendedAfter: numberOrNull("how many runs in a row have failed, if it is paused because of that"),
   overdueMs: numberOrNull("how long ago the time of a waiting schedule came, else null"),
   owed: textOrNull("why the next run could not be planned yet although the row has ended, else null"),
   problem: textOrNull("why the rule gives no times"),
@@ -214,6 +244,7 @@ export const schedulesSchema = object("Schedules", {
 
 export const scheduleQuerySchema = z.strictObject({
   group: textSchema.optional(),
+  role: textSchema.optional(),
   text: searchText(200).optional().meta({ description: "a part of input or rule; case-insensitive" }),
   limit: wholeNumber(1_000, 100),
 });
@@ -234,6 +265,9 @@ export const nextQuerySchema = z.strictObject({
   count: wholeNumber(100, 10),
 });
 
+const taskFilterSchema = z.strictObject(taskFilterShape);
+
+export type TaskFilterQuery = z.infer<typeof taskFilterSchema>;
 export type TaskQuery = z.infer<typeof taskQuerySchema>;
 export type ScheduleQuery = z.infer<typeof scheduleQuerySchema>;
 export type NextQuery = z.infer<typeof nextQuerySchema>;

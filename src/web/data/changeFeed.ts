@@ -33,21 +33,23 @@ export interface ChangeListener {
 export class ChangeFeed {
   readonly #target: ConnectionTarget;
   readonly #table: TaskTable;
+  readonly #mayConnect: boolean;
   readonly #listeners = new Set<ChangeListener>();
   #watching: AbortController | null = null;
   #work: Promise<void> = Promise.resolve();
   #timer: NodeJS.Timeout | null = null;
   #live = false;
 
-  constructor(target: ConnectionTarget, table: TaskTable) {
+  constructor(target: ConnectionTarget, table: TaskTable, mayConnect: boolean) {
     this.#target = target;
     this.#table = table;
+    this.#mayConnect = mayConnect;
   }
 
   /** Calls `listener.liveChanged` at once. Returns a function that removes the listener. */
   subscribe(listener: ChangeListener): () => void {
     this.#listeners.add(listener);
-    if (this.#listeners.size === 1) this.#start();
+    if (this.#listeners.size === 1 && this.#mayConnect) this.#start();
     listener.liveChanged(this.#live);
     return () => {
       if (this.#listeners.delete(listener) && this.#listeners.size === 0) void this.#stop();

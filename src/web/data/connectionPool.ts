@@ -108,8 +108,17 @@ export class ConnectionPool {
   /** Null if nobody tries to reach an unresponsive server. */
   #probe: Promise<void> | null = null;
 
-  /** @param isControl whether these are control connections, to which the password of an entry does not apply */
-  constructor(target: ConnectionTarget, isControl = false) {
+  readonly #refusal: string | null;
+
+  /**
+   * @param options.isControl whether these are control connections, to which the password of an entry does not apply
+   * @param options.refusal why none may be opened, or null
+   */
+  constructor(
+    target: ConnectionTarget,
+    { isControl, refusal = null }: { readonly isControl: boolean; readonly refusal?: string | null },
+  ) {
+    this.#refusal = refusal;
     // Every pending request adds a listener, so the default limit on listeners is lifted.
     setMaxListeners(0, this.#closing.signal);
     const options = { applicationName: applicationNames.web, settings: webSettings, acceptsAnyText: true, isControl };
@@ -248,6 +257,7 @@ export class ConnectionPool {
   }
 
   async #acquire(): Promise<Acquired> {
+    if (this.#refusal !== null) throw new ApiError("UNAVAILABLE", this.#refusal);
     if (this.#closing.signal.aborted) throw stoppingError();
     if (this.#pool.waitingCount >= maxWaiting) throw busyError();
     const request = this.#pool.connect();

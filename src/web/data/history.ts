@@ -6,7 +6,9 @@ const spanSeconds = 5;
 /** One hour. */
 const maxSpans = 720;
 
-interface Span extends Omit<HistoryPoint, "at" | "runP50" | "runP95" | "waitP50" | "waitP95"> {
+type Measured = "started" | "done" | "failed" | "gone" | "running" | "sessions";
+
+interface Span extends Record<Measured, number>, Pick<HistoryPoint, "due"> {
   runs: Durations;
   waits: Durations;
 }
@@ -15,10 +17,13 @@ interface Span extends Omit<HistoryPoint, "at" | "runP50" | "runP95" | "waitP50"
 export class History {
   readonly #spans = new Map<number, Span>();
   #last: ManagerView | null = null;
+  /** When the manager first reported; nothing is known of the time before. */
+  #first = Infinity;
 
   add(view: ManagerView): void {
     const last = this.#last;
     this.#last = view;
+    this.#first = Math.min(this.#first, currentSpanNumber());
     const span = this.#current();
     span.running = view.running;
     span.sessions = view.sessions;
@@ -54,7 +59,7 @@ export class History {
         ({ running, sessions } = span);
         return {
           at: number * spanSeconds,
-          ...span,
+          ...(number < this.#first ? { ...unknown, due: span.due } : span),
           runP50: quantile(runs, 0.5),
           runP95: quantile(runs, 0.95),
           waitP50: quantile(waits, 0.5),
@@ -78,6 +83,8 @@ export class History {
     return span;
   }
 }
+
+const unknown = { started: null, done: null, failed: null, gone: null, running: null, sessions: null };
 
 const currentSpanNumber = (): number => Math.floor(Date.now() / 1000 / spanSeconds);
 

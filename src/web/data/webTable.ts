@@ -3,12 +3,13 @@ import { countOwed } from "../../manager/schema/owedTable.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import { serverLabel, serversOf, type ConnectionTarget } from "../../shared/postgres/target/target.js";
-import { readBacklog, readLatencies, readRowCounts } from "../../tasks/queries/counts.js";
+import { readBacklog, readLatencies, readOldestUnpaused, readRowCounts } from "../../tasks/queries/counts.js";
 import { readPauses } from "../../tasks/pauses.js";
+import { readGroups, type Groups } from "../../tasks/queries/groups.js";
 import { readErrorGroups, type ErrorGroups, readHourlyRuns, type RunHistory } from "../../tasks/queries/history.js";
 import { ConnectionPool } from "./connectionPool.js";
 import { History } from "./history.js";
-import type { TableSummary } from "../api/schemas.js";
+import type { GroupQuery, TableSummary } from "../api/schemas.js";
 import { ApiError } from "../errors.js";
 import { waitAtMost } from "./timeLimit.js";
 import { ChangeFeed } from "./changeFeed.js";
@@ -42,6 +43,12 @@ interface SummaryRequest {
   endedAt: number;
 }
 
+interface WebTableOptions {
+  readonly isControl: boolean;
+  readonly history?: History | undefined;
+  readonly refusal: string | null;
+}
+
 export class WebTable {
   /** Depends only on the entry. */
   readonly id: string;
@@ -54,18 +61,23 @@ export class WebTable {
   readonly history: History;
   readonly #errorGroups = new Cached<ErrorGroups>(errorsMs);
   readonly #runHistory = new Cached<RunHistory>(runsMs);
+  readonly #groups = new Cached<Groups>(0);
   #request: SummaryRequest | null = null;
 
-  /** @param isControl whether the entry has the control connection's target */
-  constructor(entry: Entry, isControl: boolean, history = new History()) {
+  /** Why nothing may connect to its database. Null if it may. */
+  readonly refusal: string | null;
+
+  /** @param options.isControl whether the entry has the control connection's target */
+  constructor(entry: Entry, { isControl, history = new History(), refusal }: WebTableOptions) {
     const { target, schema, table } = entry;
     this.id = createHash("sha256").update(entry.key).digest("hex").slice(0, 8);
     this.key = entry.key;
     this.entry = entry;
     this.names = { server: serverNames(target), database: target.database, schema, table };
     this.table = taskTable(schema, table);
-    this.pool = new ConnectionPool(target, isControl);
-    this.changes = new ChangeFeed(target, this.table);
+    this.refusal = refusal;
+    this.pool = new ConnectionPool(target, { isControl, refusal });
+    this.changes = new ChangeFeed(target, this.table, refusal === null);
     this.history = history;
   }
 
@@ -83,6 +95,7 @@ export class WebTable {
 
   forgetSummary(): void {
     this.#request = null;
+    this.#groups.clear();
   }
 
   async errorGroups(limit: number): Promise<ErrorGroups> {
@@ -94,6 +107,16 @@ export class WebTable {
   async runHistory(hours: number): Promise<RunHistory> {
     return await this.#runHistory.get(String(hours), () =>
       this.pool.read((client) => readHourlyRuns(client, this.table, hours, endAfter(scanMs))),
+    );
+  }
+
+  /** @throws ApiError INVALID */
+  async groups(query: GroupQuery): Promise<Groups> {
+    if (query.after !== undefined && query.order !== "name") {
+      throw new ApiError("INVALID", "after: only with order=name, because the other order changes all the time");
+    }
+    return await this.#groups.get(JSON.stringify(query), () =>
+      this.pool.read((client) => readGroups(client, this.table, { ...query, ended: true })),
     );
   }
 
@@ -121,28 +144,36 @@ export class WebTable {
       const latency = await readLatencies(client, this.table);
       const paused = await readPauses(client, this.table);
       const owed = await countOwed(client, this.table);
-      this.history.setDue(due.value);
-      return { rows, states, due, oldestDueMs, ...latency, owed, paused };
+      const oldestUnpausedMs = paused.length === 0 ? oldestDueMs : await readOldestUnpaused(client, this.table);
+      this.history.setDue(due.value ?? due.least);
+      return { rows, states, due, oldestDueMs, oldestUnpausedMs, ...latency, owed, paused };
     });
   }
 }
 
-/** Keeps the last result for each key, so that several readers share the work. A failure is not kept. */
+/**
+ * Keeps the last result for each key, so that several readers share the work. A failure is not kept. A result that took
+ * long is kept longer, so that the server is at most a tenth of the time at work.
+ */
 class Cached<T> {
   readonly #keepMs: number;
-  readonly #entries = new Map<string, { readonly result: Promise<T>; endedAt: number }>();
+  readonly #entries = new Map<string, { readonly result: Promise<T>; endedAt: number; keepMs: number }>();
 
-  /** @param keepMs counted from the arrival of a result */
+  /** @param keepMs at least, counted from the arrival of a result */
   constructor(keepMs: number) {
     this.#keepMs = keepMs;
   }
 
+  clear(): void {
+    this.#entries.clear();
+  }
+
   async get(key: string, read: () => Promise<T>): Promise<T> {
     const now = performance.now();
-    for (const [each, { endedAt }] of this.#entries) if (now - endedAt > this.#keepMs) this.#entries.delete(each);
+    for (const [each, { endedAt, keepMs }] of this.#entries) if (now - endedAt > keepMs) this.#entries.delete(each);
     const known = this.#entries.get(key);
     if (known !== undefined) return await known.result;
-    const entry = { result: read(), endedAt: Infinity };
+    const entry = { result: read(), endedAt: Infinity, keepMs: this.#keepMs };
     this.#entries.set(key, entry);
     try {
       return await entry.result;
@@ -151,6 +182,7 @@ class Cached<T> {
       throw error;
     } finally {
       entry.endedAt = performance.now();
+      entry.keepMs = Math.max(this.#keepMs, 10 * (entry.endedAt - now));
     }
   }
 }

@@ -4,9 +4,15 @@ import { ApiError } from "../errors.js";
 import { WebTable } from "./webTable.js";
 
 export class WebTables {
+  readonly #refusalOf: (key: string) => string | null;
   #tables: readonly WebTable[] = [];
   readonly #closing = new Set<Promise<void>>();
   readonly #listeners = new Set<() => void>();
+
+  /** @param refusalOf why nothing may connect to the database of the entry with this key, or null */
+  constructor(refusalOf: (key: string) => string | null) {
+    this.#refusalOf = refusalOf;
+  }
 
   get all(): readonly WebTable[] {
     return this.#tables;
@@ -18,12 +24,13 @@ export class WebTables {
     const unused = new Map(previous.map((table) => [table.key, table]));
     this.#tables = entries.map((entry) => {
       const known = unused.get(entry.key);
-      if (known !== undefined && isDeepStrictEqual(known.entry.target, entry.target)) {
+      const refusal = this.#refusalOf(entry.key);
+      if (known?.refusal === refusal && isDeepStrictEqual(known.entry.target, entry.target)) {
         unused.delete(entry.key);
         return known;
       }
       // Without entries in the file, the only entry has the control connection's target.
-      return new WebTable(entry, entry.target === control, known?.history);
+      return new WebTable(entry, { isControl: entry.target === control, history: known?.history, refusal });
     });
     for (const table of unused.values()) this.#close(table);
     const isSame =

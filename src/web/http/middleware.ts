@@ -1,5 +1,5 @@
 import { isIP } from "node:net";
-import type { MiddlewareHandler } from "hono";
+import type { Context, MiddlewareHandler } from "hono";
 import { isLoopback } from "../../shared/config/listenAddress.js";
 import { ApiError } from "../errors.js";
 
@@ -45,14 +45,15 @@ function answersTo(name: string, { listenHost, hosts }: Reach): boolean {
   return hosts.length === 0 || isIP(name) !== 0;
 }
 
-export function sameOriginOnly(reach: () => Reach): MiddlewareHandler {
+export function sameOriginOnly(reachOf: (context: Context) => Reach): MiddlewareHandler {
   return async (context, next) => {
+    const reach = reachOf(context);
     const host = parseHost(`http://${context.req.header("host") ?? ""}`);
     if (host === null) throw new ApiError("FORBIDDEN", "the request has no Host header");
-    if (!answersTo(host.name, reach())) {
+    if (!answersTo(host.name, reach)) {
       throw new ApiError(
         "FORBIDDEN",
-        isLocalOnly(reach())
+        isLocalOnly(reach)
           ? "this server answers only local requests: use 127.0.0.1, or name the host in pg_http.hosts"
           : `this server does not answer for the host ${host.name}: pg_http.hosts does not name it`,
       );

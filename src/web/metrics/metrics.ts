@@ -3,6 +3,7 @@ import type { ManagerView } from "../../shared/clusterStatus.js";
 import { durationBounds, type Durations, type TaskCounts } from "../../shared/statistics.js";
 import { EventLoopDelay } from "./eventLoopDelay.js";
 import { countConnectionsByRole, readNotificationQueue } from "../../tasks/queries/clusterProcesses.js";
+import { readTableRoles } from "../../tasks/queries/roles.js";
 import type { Client } from "../../shared/postgres/client.js";
 import type { TableSummary } from "../api/schemas.js";
 import type { ApiContext } from "../api/route.js";
@@ -78,14 +79,21 @@ const gauges = {
   ready: ["pg_task_ready", "1 if this process is ready"],
   managerUp: ["pg_task_manager_up", "1 if this process serves the table", tableLabels],
   running: ["pg_task_running", "Running tasks", tableLabels],
+  overruns: ["pg_task_overruns", "Running tasks that have taken longer than pg_task.slow", tableLabels],
   sessions: ["pg_task_sessions", "Open executor sessions", tableLabels],
+  shareRunning: ["pg_task_share_running", "Running tasks of a share (pg_task.share)", [...tableLabels, "share"]],
   sessionLimit: ["pg_task_sessions_max", "Limit of executor sessions in this process (pg_conf.max)"],
   sessionReserve: [
     "pg_task_sessions_reserve",
-    "Sessions that groups with running tasks leave to other groups (pg_conf.reserve), at most a quarter of a table's",
+    "Sessions that groups (or shares) with running tasks leave to others (pg_conf.reserve), at most a quarter of a table's",
   ],
-  tasks: ["pg_task_tasks", "Rows by state, estimated for large tables", [...tableLabels, "state"]],
-  backlog: ["pg_task_backlog", "Due tasks that wait", tableLabels],
+  tasks: ["pg_task_tasks", "Rows by state; none if the number is unknown", [...tableLabels, "state"]],
+  estimated: [
+    "pg_task_tasks_estimated",
+    "1 if the number of rows in the state is an estimate or unknown",
+    [...tableLabels, "state"],
+  ],
+  backlog: ["pg_task_backlog", "Due tasks that wait; at least, if there are more than 10,000", tableLabels],
   owed: [
     "pg_task_owed",
     "Schedules whose next run could not be planned yet, because the server rejects it",
@@ -93,8 +101,13 @@ const gauges = {
   ],
   oldestDue: [
     "pg_task_oldest_due_seconds",
-    "How long the oldest due task has been due; 0 if there is none",
+    "How long the oldest due task has been due, without those of paused groups; 0 if there is none",
     tableLabels,
+  ],
+  paused: [
+    "pg_task_paused",
+    "1 for each paused group; the group is empty if the whole table is paused",
+    [...tableLabels, "group"],
   ],
   connections: [
     "pg_task_connections",
@@ -105,6 +118,12 @@ const gauges = {
     "pg_task_notification_queue_usage",
     "How full the server's queue of notifications is, from 0 to 1",
     ["server"],
+  ],
+  roleSessions: ["pg_task_role_sessions", "Sessions of a role, in a table with users", [...tableLabels, "role"]],
+  roleProblem: [
+    "pg_task_role_problem",
+    "1 if no task of the role can run, in a table with users",
+    [...tableLabels, "role"],
   ],
   scrapeErrors: ["pg_task_scrape_error", "1 if the table's numbers could not be read", tableLabels],
   p50: ["pg_task_event_loop_delay_p50_seconds", `Median ${eventLoopDelayHelp}`],
@@ -170,9 +189,10 @@ export class Metrics {
       })),
     );
     const answered = summaries.flatMap(({ table, summary }) => (summary === null ? [] : [table]));
-    const [connections, queues] = await Promise.all([
+    const [connections, queues, roles] = await Promise.all([
       readConnectionsByRole(answered),
       readOnce(answered, ({ server }) => server, readNotificationQueue),
+      readRoles(answered),
     ]);
     // There must be no `await` between the reset and the snapshot, or a concurrent scrape would get only some of the
     // values.
@@ -182,6 +202,10 @@ export class Metrics {
     for (const { table, summary } of summaries) this.#setTable(table, summary);
     for (const { labels, number } of connections) this.#gauges.connections.set(labels, number);
     for (const { names, value } of queues) this.#gauges.notificationQueue.set({ server: names.server }, value.usage);
+    for (const { labels, sessions, problem } of roles) {
+      this.#gauges.roleSessions.set(labels, sessions);
+      this.#gauges.roleProblem.set(labels, problem === null ? 0 : 1);
+    }
     return await this.#registry.metrics();
   }
 
@@ -223,22 +247,25 @@ export class Metrics {
     for (const { key, counter } of this.#counters) counter.inc(labels, view.counts[key]);
     for (const [key, count] of Object.entries(view.retries)) this.#retries.inc({ ...labels, class: key }, count);
     this.#gauges.running.set(labels, view.running);
+    this.#gauges.overruns.set(labels, view.overruns);
     this.#gauges.sessions.set(labels, view.sessions);
+    for (const [share, count] of Object.entries(view.shares))
+      this.#gauges.shareRunning.set({ ...labels, share }, count);
   }
 
   #setTable({ names }: WebTable, summary: TableSummary | null): void {
     this.#gauges.scrapeErrors.set(names, summary === null ? 1 : 0);
     if (summary === null) return;
     for (const [state, count] of Object.entries(summary.states)) {
-      this.#gauges.tasks.set({ ...names, state }, count.value);
+      if (count.value !== null) this.#gauges.tasks.set({ ...names, state }, count.value);
+      this.#gauges.estimated.set({ ...names, state }, count.exact ? 0 : 1);
     }
-    this.#gauges.backlog.set(names, summary.due.value);
+    this.#gauges.backlog.set(names, summary.due.value ?? summary.due.least);
     this.#gauges.owed.set(names, summary.owed);
-    this.#gauges.oldestDue.set(names, oldestSeconds(summary));
+    this.#gauges.oldestDue.set(names, (summary.oldestUnpausedMs ?? 0) / 1000);
+    for (const { group } of summary.paused) this.#gauges.paused.set({ ...names, group: group ?? "" }, 1);
   }
 }
-
-const oldestSeconds = ({ oldestDueMs }: TableSummary): number => (oldestDueMs ?? 0) / 1000;
 
 const databaseKey = ({ server, database }: WebTable["names"]): string => `${server} ${database}`;
 
@@ -249,6 +276,20 @@ async function readConnectionsByRole(
   return databases.flatMap(({ names: { server, database }, value: roles }) =>
     roles.map(({ role, connections: number }) => ({ labels: { server, database, role }, number })),
   );
+}
+
+/** Of the tables with users. */
+async function readRoles(tables: readonly WebTable[]) {
+  const found = await Promise.all(
+    tables
+      .filter(({ entry }) => entry.users)
+      .map(async ({ names, pool, table }) => {
+        const query = pool.read((client) => readTableRoles(client, table)).catch(() => null);
+        const roles = (await waitAtMost(maxWaitMs, query, null)) ?? [];
+        return roles.map(({ role, sessions, problem }) => ({ labels: { ...names, role }, sessions, problem }));
+      }),
+  );
+  return found.flat();
 }
 
 /** Reads through one table of each key. Leaves out failures. */

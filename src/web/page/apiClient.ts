@@ -1,4 +1,8 @@
 import { signal } from "@preact/signals";
+import type { TaskProblems } from "../api/changeSchemas.js";
+import { base } from "./base.js";
+
+export type ValueError = TaskProblems["errors"][number];
 
 const tokenKey = "pg-task token";
 const noAnswer = "pg-task does not answer";
@@ -7,23 +11,28 @@ const timeoutMs = 15_000;
 
 export class RequestError extends Error {
   readonly status: number;
+  /** What is wrong with which values, if the server says so. */
+  readonly errors: readonly ValueError[];
 
-  constructor(status: number, message: string) {
+  constructor(status: number, message: string, errors: readonly ValueError[] = []) {
     super(message);
     this.status = status;
+    this.errors = errors;
   }
 }
 
 export const problemText = (error: unknown): string => (error instanceof RequestError ? error.message : String(error));
 
-/** Why the login form is shown; null while the server accepts the token. */
+/** Why the login form is shown; null while the server accepts the token, or the login of a proxy. */
 export const tokenProblem = signal<"missing" | "wrong" | null>(null);
+
+/** Whom a proxy or the program has logged in. Null if it is the token that counts. */
+export const loggedIn = signal<string | null>(null);
 
 /** Whether the token allows changes. False until the server has said so. */
 export const mayChange = signal(false);
 export function followToken(): void {
   void takeTokenFromUrl();
-  if (localStorage.getItem(tokenKey) === null) tokenProblem.value = "missing";
   // If the page is already open, a link that differs only in the part behind # loads no new document.
   window.addEventListener("hashchange", () => void takeTokenFromUrl());
   window.addEventListener("storage", ({ key }) => {
@@ -65,6 +74,8 @@ function saveToken(token: string): void {
 
 export function forgetToken(): void {
   localStorage.removeItem(tokenKey);
+  // The drafts of forms.
+  sessionStorage.clear();
   tokenProblem.value = "missing";
 }
 
@@ -73,9 +84,9 @@ export async function tryToken(token: string): Promise<string | null> {
   if (!isSendable(token)) return "Wrong token.";
   try {
     const headers = { Authorization: `Bearer ${token}` };
-    const response = await fetch("/api/tables", { headers, signal: AbortSignal.timeout(timeoutMs) });
+    const response = await fetch(`${base}/api/tables`, { headers, signal: AbortSignal.timeout(timeoutMs) });
     if (response.status === 401) return "Wrong token.";
-    if (!response.ok) return await failureText(response);
+    if (!response.ok) return (await failureOf(response)).detail;
   } catch {
     return `${noAnswer}.`;
   }
@@ -90,40 +101,57 @@ export async function request(path: string, options: RequestInit = {}): Promise<
     tokenProblem.value = "wrong";
     throw new RequestError(401, "the token is wrong");
   }
-  const response = await fetch(`/api${path}`, {
-    ...options,
-    headers: {
-      Authorization: `Bearer ${token ?? ""}`,
-      ...(options.body === undefined ? {} : { "Content-Type": "application/json" }),
-    },
-  }).catch((error: unknown) => {
+  const headers = new Headers(options.headers);
+  if (token !== null) headers.set("Authorization", `Bearer ${token}`);
+  if (options.body !== undefined) headers.set("Content-Type", "application/json");
+  const response = await fetch(`${base}/api${path}`, { ...options, headers }).catch((error: unknown) => {
     if (options.signal?.aborted === true) throw error;
     throw new RequestError(0, noAnswer);
   });
   mayChange.value = response.headers.get("Pg-Task-Access") === "full";
-  if (response.ok) return response;
+  const user = response.headers.get("Pg-Task-User");
+  loggedIn.value = user === null ? null : decodeURIComponent(user);
+  if (response.ok || response.status === 304) return response;
   // The answer to a request that was sent with an earlier token says nothing about the current one.
   const isCurrent = token === localStorage.getItem(tokenKey);
   if (response.status === 401 && isCurrent) tokenProblem.value = token === null ? "missing" : "wrong";
-  throw new RequestError(response.status, await failureText(response));
+  const { detail, errors } = await failureOf(response);
+  throw new RequestError(response.status, detail, errors);
 }
 
-async function failureText(response: Response): Promise<string> {
+async function failureOf(response: Response): Promise<{ detail: string; errors?: readonly ValueError[] }> {
   try {
-    const { detail }: { detail: string } = JSON.parse(await response.text());
-    return detail;
+    return JSON.parse(await response.text());
   } catch {
-    return `pg-task answered ${response.status}`;
+    return { detail: `pg-task answered ${response.status}` };
   }
 }
 
 /** @throws RequestError; any error after `ending` was aborted */
 export async function getJson<T>(path: string, ending: AbortSignal): Promise<T> {
+  const { value } = await getVersion<T>(path, ending, null);
+  if (value === null) throw new RequestError(0, noAnswer);
+  return value;
+}
+
+export interface Version<T> {
+  /** Null if it is still that of the given ETag. */
+  readonly value: T | null;
+  readonly etag: string | null;
+}
+
+/**
+ * @param etag of the response that is known
+ * @throws RequestError; any error after `ending` was aborted
+ */
+export async function getVersion<T>(path: string, ending: AbortSignal, etag: string | null): Promise<Version<T>> {
   const limit = AbortSignal.any([ending, AbortSignal.timeout(timeoutMs)]);
   try {
-    const response = await request(path, { signal: limit });
+    const headers: HeadersInit = etag === null ? {} : { "If-None-Match": etag };
+    const response = await request(path, { signal: limit, headers });
+    if (response.status === 304) return { value: null, etag };
     const value: T = JSON.parse(await response.text());
-    return value;
+    return { value, etag: response.headers.get("ETag") };
   } catch (error) {
     throw limit.aborted ? new RequestError(0, noAnswer) : error;
   }

@@ -1,9 +1,10 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { DependencyGraph, DependencyNode } from "../../tasks/queries/dependencyGraph.js";
 import { numberText } from "./format.js";
 import { layoutGraph, nextColumnKey, type Layout, type Line, type MoreBox, type NodeBox } from "./graphLayout.js";
+import { PanZoom } from "./panZoom.js";
 import { useResource } from "./resource.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 import { StaleNotice, StateBadge } from "./parts.js";
@@ -14,8 +15,11 @@ const pendingStates: ReadonlySet<string> = new Set(["PLAN", "TAKE", "WORK"]);
 const captionHeight = 24;
 
 /** Shows nothing if there is nothing. */
-export function Dependencies({ table, id }: { table: string; id: string }): VNode | null {
-  const resource = useResource<DependencyGraph>(`/tables/${table}/tasks/${id}/dependencies`, { table });
+export function Dependencies({ table, id, ended }: { table: string; id: string; ended: boolean }): VNode | null {
+  const resource = useResource<DependencyGraph>(`/tables/${table}/tasks/${id}/dependencies`, {
+    table,
+    isFinal: ({ nodes }) => ended && !nodes.some(({ state }) => pendingStates.has(state ?? "")),
+  });
   const { value, problem } = resource;
   const [task] = value?.nodes ?? [];
   const isAlone =
@@ -49,25 +53,28 @@ function summaryText({ predecessors, waitsFor }: DependencyNode): string {
 /** The lines are only for the eye: the label of each link says what its task waits for. */
 function Drawing({ table, id, graph }: { table: string; id: string; graph: DependencyGraph }): VNode {
   const layout = useMemo(() => layoutGraph(graph, id), [graph, id]);
-  const scroller = useRef<HTMLDivElement>(null);
   const middle = layout.boxes.find(({ node }) => node.id === id);
-  // If the graph is wider than the panel, the task itself is in view at first.
-  useLayoutEffect(() => {
-    const { current } = scroller;
-    if (current === null || middle === undefined) return;
-    current.scrollLeft = middle.x + middle.width / 2 - current.clientWidth / 2;
-  }, []);
-  return html`<div class="panel graph" ref=${scroller}>
-    <div class="canvas" style=${{ width: `${layout.width}px`, height: `${layout.height + captionHeight}px` }}>
+  const marks = [
+    ...layout.boxes.map(({ node, ...place }) => ({ ...place, key: node.id, class: `s-${node.state ?? ""}` })),
+    ...layout.more.map(({ key, x, y, width, height }) => ({ key, x, y, width, height, class: "" })),
+  ].map((mark) => ({ ...mark, y: mark.y + captionHeight }));
+  return html`<div class="graph">
+    <${PanZoom}
+      label=${`Dependencies of task ${id}`}
+      width=${layout.width}
+      height=${layout.height + captionHeight}
+      middle=${middle}
+      marks=${marks}
+    >
       ${middle !== undefined && captions(layout, middle)}
-      <svg width=${layout.width} height=${layout.height} aria-hidden="true">
+      <svg class="lines" width=${layout.width} height=${layout.height} aria-hidden="true">
         ${layout.lines.toSorted(byImportance).map(lineView)}
       </svg>
       <ul aria-label=${`Dependencies of task ${id}`}>
         ${layout.boxes.map((box) => boxView(table, box, id, layout))}
         ${layout.more.map((box) => moreView(table, box, middle))}
       </ul>
-    </div>
+    <//>
   </div>`;
 }
 

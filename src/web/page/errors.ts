@@ -1,9 +1,9 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { ErrorGroup, ErrorGroups } from "../../tasks/queries/history.js";
-import { numberText } from "./format.js";
+import { numberText, timeText } from "./format.js";
 import { useResource } from "./resource.js";
-import { DataTable, StaleNotice, Time, unknown } from "./parts.js";
+import { DataTable, StaleNotice, StateBadge, Time, unknown } from "./parts.js";
 import { printableLine } from "../../shared/printable.js";
 
 const limit = 100;
@@ -18,32 +18,48 @@ export function ErrorsView({ id }: { id: string }): VNode {
     pollMs: 60_000,
   });
   const { value, busy } = resource;
+  const [gone, failed] = [true, false].map(
+    (isGone) => value?.errors.filter(({ state }) => (state === "GONE") === isGone) ?? [],
+  );
   return html`<main id="main" class="errors-view" aria-busy=${busy}>
     <h1>Errors</h1>
     <${StaleNotice} of=${resource} />
-    ${value !== null && (value.errors.length === 0 ? html`<p class="empty panel">No task has an error.</p>` : list(id, value))}
+    ${value?.errors.length === 0 && html`<p class="empty panel">No task has an error.</p>`}
+    ${failed !== undefined && failed.length > 0 && html`<${List} id=${id} title="Failures" errors=${failed} />`}
+    ${gone !== undefined && gone.length > 0 && html`<${List} id=${id} title="Expired without running" errors=${gone} />`}
     ${value !== null && html`<p class="note">${extentText(value)}</p>`}
   </main>`;
 }
 
-function list(id: string, { errors }: ErrorGroups): VNode {
-  return html`<${DataTable}
-    class="error-groups"
-    caption="Errors by their first lines, the most frequent first"
-    titles=${["Tasks", "Error", "Last seen", "Last task"]}
-  >
-    ${errors.map(
-      ({ error, count, lastSeen, lastId }: ErrorGroup) =>
-        html`<tr key=${error}>
-          <td>${numberText(count)}</td>
-          <th scope="row" class="sql">
-            ${error.trim() === "" ? html`<i>empty</i>` : html`<a href=${`/tables/${id}/tasks?text=${encodeURIComponent(searchText(error))}`}>${printableLine(error)}</a>`}
-          </th>
-          <td>${lastSeen === null ? unknown : html`<${Time} at=${lastSeen} />`}</td>
-          <td><a href=${`/tables/${id}/tasks/${lastId}`}>${lastId}</a></td>
-        </tr>`,
-    )}
-  <//>`;
+function List({ id, title, errors }: { id: string; title: string; errors: readonly ErrorGroup[] }): VNode {
+  return html`<section>
+    <h2>${title}</h2>
+    <${DataTable}
+      class="error-groups cards"
+      caption=${`${title} by the first lines of their errors, the most frequent first`}
+      titles=${["Tasks", "State", "Error", "Period", "Last task"]}
+    >
+      ${errors.map((group) => errorRow(id, group))}
+    <//>
+  </section>`;
+}
+
+function errorRow(id: string, { error, state, role, count, firstSeen, lastSeen, lastId }: ErrorGroup): VNode {
+  const query = new URLSearchParams({ state, text: searchText(error), ...(role === null ? {} : { role }) });
+  return html`<tr key=${`${state} ${role} ${error}`}>
+    <td data-title="Tasks">${numberText(count)}</td>
+    <td data-title="State">
+      <${StateBadge} task=${{ state, ready: null }} />${role !== null && html` <small>${printableLine(role)}</small>`}
+    </td>
+    <th scope="row" class="sql">
+      ${error.trim() === "" ? html`<i>empty</i>` : html`<a href=${`/tables/${id}/tasks?${query.toString()}`} title=${printableLine(error)}>${printableLine(error.replace(/^ERROR:\s+/, ""))}</a>`}
+    </th>
+    <td class="period" data-title="Period">
+      ${lastSeen === null ? unknown : html`<${Time} at=${lastSeen} text=${timeText(lastSeen)} />`}
+      ${firstSeen !== null && firstSeen !== lastSeen && html`<small>since <${Time} at=${firstSeen} text=${timeText(firstSeen)} /></small>`}
+    </td>
+    <td data-title="Last task"><a href=${`/tables/${id}/tasks/${lastId}`}>${lastId}</a></td>
+  </tr>`;
 }
 
 /** A surrogate pair is not cut in two. */

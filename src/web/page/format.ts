@@ -1,4 +1,4 @@
-import type { Count } from "../../tasks/queries/counts.js";
+import { describeCount, type Count } from "../../shared/count.js";
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -7,17 +7,7 @@ export function numberText(value: number): string {
   return Math.abs(value) < 100_000 ? whole.format(value) : compact.format(value);
 }
 
-export function countText({ value, exact }: Count): string {
-  return `${exact ? "" : "≈ "}${numberText(value)}`;
-}
-
-/**
- * Formats a count. An estimate of one row is shown as "few": PostgreSQL's planner never estimates less than one row, so
- * there may also be none.
- */
-export function countOrFewText(value: Count): string {
-  return !value.exact && value.value <= 1 ? "few" : countText(value);
-}
+export const countText = (count: Count): string => describeCount(count, { about: "≈", format: numberText });
 
 export function rateText(perSecond: number): string {
   if (perSecond === 0) return "0";

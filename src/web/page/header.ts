@@ -1,10 +1,11 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { ClusterInfo, TableInfo } from "../api/schemas.js";
-import type { PageLocation } from "./router.js";
-import { fullTimeText } from "./format.js";
+import { navigate, type PageLocation } from "./router.js";
+import { fullTimeText, numberText } from "./format.js";
 import { isConnected, liveTables } from "./liveEvents.js";
-import { forgetToken } from "./apiClient.js";
+import { forgetToken, loggedIn } from "./apiClient.js";
+import { printableLine } from "../../shared/printable.js";
 import { switchTheme, theme } from "./theme.js";
 
 /** Returns the shortest name that distinguishes the table from the other tables. */
@@ -14,6 +15,11 @@ function tableName(table: TableInfo, all: readonly TableInfo[]): string {
   const inDatabase = isShared("database") && isShared("server") ? name : `${table.database} · ${name}`;
   return isShared("server") ? inDatabase : `${table.server} · ${inDatabase}`;
 }
+
+const icon = document.querySelector<HTMLLinkElement>("link[rel=icon]")?.href ?? "";
+
+/** With more tables, the header would need several lines. */
+const maxLinks = 6;
 
 const roles: Readonly<Record<ClusterInfo["role"], string>> = {
   seeking: "connecting",
@@ -27,9 +33,11 @@ export function Header({ cluster, location }: { cluster: ClusterInfo | null; loc
   const tab = (page: PageLocation["page"], to: string, label: string): VNode =>
     html`<a href=${to} aria-current=${location.page === page ? "page" : undefined}>${label}</a>`;
   return html`<header class="bar">
-    <a class="mark" href="/"><img src="/page/icon.svg" alt="" width="20" height="20" />pg-task</a>
+    <a class="mark" href="/"><img src=${icon} alt="" width="20" height="20" />pg-task</a>
+    ${tables.length > maxLinks && html`<${TableChoice} tables=${tables} current=${location.table} />`}
     ${
       tables.length > 1 &&
+      tables.length <= maxLinks &&
       html`<nav class="tables" aria-label="Tables">
         ${tables.map(
           (table) =>
@@ -63,7 +71,13 @@ export function Header({ cluster, location }: { cluster: ClusterInfo | null; loc
         </span>`
     }
     <${LiveStatus} ids=${location.table === null ? tables.map((table) => table.id) : [location.table]} />
-    <button class="quiet" onClick=${forgetToken} title="Remove the token from this browser">Forget token</button>
+    ${
+      loggedIn.value === null
+        ? html`<button class="quiet" onClick=${forgetToken} title="Remove the token from this browser">
+            Forget token
+          </button>`
+        : html`<span class="role" title="Logged in by your proxy">${printableLine(loggedIn.value)}</span>`
+    }
     <button
       class="quiet"
       onClick=${switchTheme}
@@ -73,6 +87,26 @@ export function Header({ cluster, location }: { cluster: ClusterInfo | null; loc
       ${theme.value === "dark" ? "☀" : "☾"}
     </button>
   </header>`;
+}
+
+/** Any browser finds the table while its name is being typed. */
+function TableChoice({ tables, current }: { tables: readonly TableInfo[]; current: string | null }): VNode {
+  const names = tables.map((table) => [printableLine(tableName(table, tables)), table.id] as const);
+  const choose = ({ target }: Event): void => {
+    if (!(target instanceof HTMLInputElement)) return;
+    const id = names.find(([name]) => name === target.value)?.[1];
+    if (id === undefined) return;
+    target.value = "";
+    target.blur();
+    navigate(`/tables/${id}`);
+  };
+  const name = names.find(([, id]) => id === current)?.[0];
+  return html`<nav class="tables" aria-label="Tables">
+    <a href="/">All ${numberText(tables.length)} tables</a>
+    ${name !== undefined && html`<a href=${`/tables/${current}`} aria-current="true">${name}</a>`}
+    <input type="search" list="table-names" placeholder="Go to table" aria-label="Go to a table" onInput=${choose} />
+    <datalist id="table-names">${names.map(([each, id]) => html`<option key=${id} value=${each}></option>`)}</datalist>
+  </nav>`;
 }
 
 function LiveStatus({ ids }: { ids: readonly string[] }): VNode {
@@ -85,10 +119,12 @@ function LiveStatus({ ids }: { ids: readonly string[] }): VNode {
 /** Null if it is unknown. */
 export function runningNow({ manager, summary, error }: TableInfo): number | null {
   if (manager === null) return summary?.states.WORK.value ?? null;
-  return manager.state === "working" && error === null ? manager.running : null;
+  const isServed = manager.state === "working" || manager.state === "sleeping";
+  return isServed && error === null ? manager.running : null;
 }
 
 export function managerState({ manager, error }: TableInfo): string {
+  if (manager?.code === "CONNECTION_RELEASED") return "idle";
   if (error !== null || manager?.state === "waiting") return "bad";
-  return manager?.state === "working" ? "good" : "idle";
+  return manager?.state === "working" || manager?.state === "sleeping" ? "good" : "idle";
 }

@@ -2,22 +2,14 @@ import type { TaskSummary } from "../../tasks/types.js";
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { mayChange } from "./apiClient.js";
+import { columns, shownColumns } from "./columns.js";
 import { changedQuery, setQuery } from "./router.js";
 import type { Selection } from "./selection.js";
 import { taskStates } from "../../shared/taskState.js";
 
-const titles = [
-  { title: "State", sort: "state" },
-  { title: "Group", sort: "group" },
-  { title: "Input" },
-  { title: "Result" },
-  { title: "Plan", sort: "plan" },
-  { title: "Run", sort: "run" },
-] as const;
+export const sortableColumns = columns.flatMap((column) => ("sort" in column ? [column.name] : []));
 
-export const sortableColumns = titles.flatMap((column) => ("sort" in column ? [column.sort] : []));
-
-type Column = (typeof sortableColumns)[number];
+type SortColumn = (typeof sortableColumns)[number];
 
 export function ListHead(props: {
   query: URLSearchParams;
@@ -41,12 +33,12 @@ export function ListHead(props: {
           Id${mark(idOrder)}
         </button>
       </th>
-      ${titles.map((column) => {
-        if (!("sort" in column)) return html`<th scope="col" key=${column.title}>${column.title}</th>`;
-        const { title, sort } = column;
+      ${shownColumns.value.map((column) => {
+        const { name: sort, title } = column;
+        if (!("sort" in column)) return html`<th scope="col" key=${sort} data-column=${sort}>${title}</th>`;
         const order = sorted === sort ? "ascending" : sorted === `-${sort}` ? "descending" : undefined;
         const next = order === undefined ? sort : order === "ascending" ? `-${sort}` : "";
-        return html`<th scope="col" key=${title} aria-sort=${order}>
+        return html`<th scope="col" key=${sort} data-column=${sort} aria-sort=${order}>
           <button
             type="button"
             class="sort"
@@ -57,7 +49,7 @@ export function ListHead(props: {
           </button>
         </th>`;
       })}
-      <th scope="col"><span class="hidden">Actions</span></th>
+      <th scope="col" class="do"><span class="hidden">Actions</span></th>
     </tr>
   </thead>`;
 }
@@ -106,7 +98,7 @@ export function sortTasks(tasks: readonly TaskSummary[], sort: string | null, no
   return tasks.toSorted((one, other) => sign * compare(one, other, now));
 }
 
-const comparisons: Readonly<Record<Column, (one: TaskSummary, other: TaskSummary, now: number) => number>> = {
+const comparisons: Readonly<Record<SortColumn, (one: TaskSummary, other: TaskSummary, now: number) => number>> = {
   state: (one, other) => taskStates.indexOf(one.state) - taskStates.indexOf(other.state),
   group: (one, other) => (one.group ?? "").localeCompare(other.group ?? ""),
   plan: (one, other) => compareNumbers(timeOf(one.plan), timeOf(other.plan)),

@@ -2,6 +2,7 @@ import { html } from "htm/preact";
 import { render, type VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { ClusterInfo } from "../api/schemas.js";
+import { addBaseToLinks } from "./base.js";
 import { currentUrl, interceptLinks, parseLocation, type PageLocation } from "./router.js";
 import { AddTaskView } from "./addTask.js";
 import { Dialogs } from "./dialog.js";
@@ -17,7 +18,7 @@ import { Tables } from "./tables.js";
 import { TaskListView } from "./taskList.js";
 import { TaskView } from "./taskPage.js";
 import { StaleNotice } from "./parts.js";
-import { subscribeToChanges } from "./liveEvents.js";
+import { isConnected, subscribeToChanges } from "./liveEvents.js";
 import { followTheme } from "./theme.js";
 
 function App(): VNode {
@@ -25,10 +26,12 @@ function App(): VNode {
 }
 
 function MainView(): VNode {
-  const resource = useResource<ClusterInfo>("/tables", { minIntervalMs: 1_000, pollMs: 10_000 });
+  const requested = parseLocation(currentUrl.value);
+  // The other views show only which tables there are.
+  const repeats = ["tables", "overview"].includes(requested.page) || !isConnected.value;
+  const resource = useResource<ClusterInfo>("/tables", { minIntervalMs: 1_000, pollMs: 10_000, repeats });
   const cluster = resource.value;
   const now = useClock();
-  const requested = parseLocation(currentUrl.value);
   const [first, ...others] = cluster?.tables ?? [];
   // If there is only one table, the page shows that table instead of a list of tables.
   const location: PageLocation =
@@ -58,7 +61,8 @@ function skipToMain(event: Event): void {
 
 function content(location: PageLocation, cluster: ClusterInfo | null, now: number): VNode | null {
   const { page, table: id, task, query } = location;
-  if (page === "tables") return cluster === null ? html`<${Loading} />` : html`<${Tables} cluster=${cluster} />`;
+  if (page === "tables")
+    return cluster === null ? html`<${Loading} />` : html`<${Tables} cluster=${cluster} query=${query} />`;
   if (page === "processes") return html`<${ProcessesView} now=${now} />`;
   if (id === null || (cluster !== null && !cluster.tables.some((each) => each.id === id))) {
     return html`<main id="main">
@@ -68,7 +72,14 @@ function content(location: PageLocation, cluster: ClusterInfo | null, now: numbe
   }
   const table = cluster?.tables.find((each) => each.id === id) ?? null;
   if (page === "overview") return html`<${Overview} key=${id} id=${id} table=${table} />`;
-  if (page === "tasks") return html`<${TaskListView} key=${id} id=${id} query=${query} now=${now} />`;
+  if (page === "tasks")
+    return html`<${TaskListView}
+      key=${id}
+      id=${id}
+      hasShares=${table !== null && table.share !== ""}
+      query=${query}
+      now=${now}
+    />`;
   if (page === "schedules") return html`<${SchedulesView} key=${id} id=${id} query=${query} now=${now} />`;
   if (page === "add") return html`<${AddTaskView} key=${`${id} ${query.toString()}`} id=${id} query=${query} />`;
   if (page === "errors") return html`<${ErrorsView} key=${id} id=${id} />`;
@@ -104,6 +115,7 @@ function useClock(): number {
   return now;
 }
 
+addBaseToLinks();
 followTheme();
 followToken();
 interceptLinks();

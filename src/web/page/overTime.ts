@@ -3,7 +3,7 @@ import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { RunHistory } from "../../tasks/queries/history.js";
 import type { HistoryPoint, TableHistory } from "../api/schemas.js";
-import { numberText, rateText } from "./format.js";
+import { localText, numberText, rateText } from "./format.js";
 import { Plot, type Line } from "./plot.js";
 import { useResource, type Resource } from "./resource.js";
 import { StaleNotice } from "./parts.js";
@@ -36,12 +36,12 @@ export function OverTime(props: { id: string; history: Resource<TableHistory>; h
     ${
       hours > 1
         ? html`<${HourlyPlots} key=${hours} id=${id} hours=${hours} />`
-        : html`<${RecentPlots} history=${history} hours=${hours} hasManager=${hasManager} />`
+        : html`<${RecentPlots} id=${id} history=${history} hours=${hours} hasManager=${hasManager} />`
     }
   </section>`;
 }
 
-type Values = Omit<Parameters<typeof Plot>[0], "at" | "empty">;
+type Values = Omit<Parameters<typeof Plot>[0], "at" | "empty" | "timeOf" | "linkOf">;
 
 const toMs = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
 
@@ -62,18 +62,27 @@ const counts = (title: string, lines: readonly Line[]): Values => ({
   lines,
 });
 
-function RecentPlots(props: { history: Resource<TableHistory>; hours: number; hasManager: boolean }): VNode {
-  const { history, hours, hasManager } = props;
+/** An idle table has no values in most intervals. */
+const bridgedSeconds = 30;
+
+function RecentPlots(props: {
+  id: string;
+  history: Resource<TableHistory>;
+  hours: number;
+  hasManager: boolean;
+}): VNode {
+  const { id, history, hours, hasManager } = props;
   const span = history.value?.spanSeconds ?? 5;
   // The last interval is left out because it has not ended yet.
   const points = (history.value?.points ?? []).slice((-hours * 3_600) / span - 1, -1);
   const at = points.map((point) => point.at);
   const values = (valueOf: (point: HistoryPoint) => number | null): (number | null)[] =>
     points.map((point) => (hasManager ? valueOf(point) : null));
+  const perSecond = (count: number | null): number | null => (count === null ? null : count / span);
   const finished: Values = {
     ...counts("Finished per second", [
-      { label: "done", color: "--done", filled: true, values: values((p) => p.done / span) },
-      { label: "failed", color: "--fail", values: values((p) => p.failed / span) },
+      { label: "done", color: "--done", filled: true, values: values((p) => perSecond(p.done)) },
+      { label: "failed", color: "--fail", values: values((p) => perSecond(p.failed)) },
     ]),
     unit: "rate",
     format: rateText,
@@ -97,7 +106,16 @@ function RecentPlots(props: { history: Resource<TableHistory>; hours: number; ha
   return html`<${StaleNotice} of=${history} />
     <div class="plots">
       ${[finished, due, wait, run, running].map(
-        (plot) => html`<${Plot} key=${plot.title} ...${plot} at=${at} empty=${plot === due ? undefined : empty} />`,
+        (plot) =>
+          html`<${Plot}
+            key=${plot.title}
+            ...${plot}
+            at=${at}
+            bridged=${bridgedSeconds / span}
+            timeOf=${(point: number) => localText(isoTime(point))}
+            linkOf=${(point: number) => tasksLink(id, Math.floor(point / 60) * 60, 60, plot === due)}
+            empty=${plot === due ? undefined : empty}
+          />`,
       )}
     </div>`;
 }
@@ -110,10 +128,15 @@ function HourlyPlots({ id, hours }: { id: string; hours: number }): VNode {
   });
   const { value } = resource;
   const points = value?.hours ?? [];
-  const counted = points.some(({ count }) => count > 0) ? points : [];
+  const counted = points.some(({ count }) => (count ?? 0) > 0) ? points : [];
   const plots = [
     counts("Finished per hour", [
-      { label: "done", color: "--done", filled: true, values: counted.map((p) => p.count - p.failed) },
+      {
+        label: "done",
+        color: "--done",
+        filled: true,
+        values: counted.map((p) => (p.count === null ? null : p.count - (p.failed ?? 0))),
+      },
       { label: "failed", color: "--fail", values: counted.map((p) => p.failed) },
     ]),
     durations(
@@ -131,14 +154,44 @@ function HourlyPlots({ id, hours }: { id: string; hours: number }): VNode {
   const empty = "No runs ended in this time, or their rows are gone.";
   return html`<${StaleNotice} of=${resource} />
     <div class="plots" aria-busy=${resource.busy}>
-      ${plots.map((plot) => html`<${Plot} key=${plot.title} ...${plot} at=${at} empty=${empty} />`)}
+      ${plots.map(
+        (plot) =>
+          html`<${Plot}
+            key=${plot.title}
+            ...${plot}
+            at=${at}
+            isPartial=${true}
+            timeOf=${(point: number) => hourText(point, point === at.at(-1))}
+            linkOf=${(point: number) => tasksLink(id, point, hourSeconds)}
+            empty=${empty}
+          />`,
+      )}
     </div>
     ${value !== null && html`<p class="note">${sourceText(value)}</p>`}`;
+}
+
+const hourSeconds = 3_600;
+
+function hourText(from: number, isPartial: boolean): string {
+  const end = isPartial ? "now" : localText(isoTime(from + hourSeconds)).replace(/^.*, /, "");
+  return `${localText(isoTime(from))} – ${end}`;
+}
+
+const isoTime = (seconds: number): string => new Date(seconds * 1_000).toISOString();
+
+/** The tasks that ended in this time, or were planned for it. */
+function tasksLink(id: string, from: number, seconds: number, planned = false): string {
+  const [start, end] = planned ? (["from", "to"] as const) : (["endedFrom", "endedTo"] as const);
+  const query = new URLSearchParams([
+    [start, isoTime(from)],
+    [end, isoTime(from + seconds)],
+  ]);
+  return `/tables/${id}/tasks?${query.toString()}`;
 }
 
 function sourceText({ scanned, complete }: RunHistory): string {
   const rows = numberText(scanned);
   return complete
-    ? `Read from the ${rows} rows of the table. Runs whose rows were deleted or replaced are not included.`
-    : `Read from the newest ${rows} rows. The table has more, which are not included.`;
+    ? `Read from the ${rows} rows of the table. Runs whose rows were deleted or replaced are not included. The last hour is not over.`
+    : `Read from the newest ${rows} rows. The hours before these are unknown, and the last one is not over.`;
 }

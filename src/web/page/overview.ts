@@ -1,14 +1,16 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
+import type { Count } from "../../shared/count.js";
+import { useState } from "preact/hooks";
 import type { Groups } from "../../tasks/queries/groups.js";
 import type { HistoryPoint, TableHistory, TableInfo, TableSummary } from "../api/schemas.js";
-import { countText, countOrFewText, fullTimeText, numberText, rateText } from "./format.js";
+import { countText, fullTimeText, numberText, rateText, timeText } from "./format.js";
 import { runningNow } from "./header.js";
 import type { ProcessInfo, Processes } from "../api/schemas.js";
 import { OverTime } from "./overTime.js";
 import { PauseButton, TableActions } from "./pauses.js";
 import { useResource } from "./resource.js";
-import { Alert, DataTable, GroupLink, StaleNotice, unknown } from "./parts.js";
+import { Alert, DataTable, GroupLink, SearchBox, StaleNotice, unknown } from "./parts.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { printableLine } from "../../shared/printable.js";
 import { taskStates } from "../../shared/taskState.js";
@@ -19,7 +21,6 @@ export function Overview({ id, table }: { id: string; table: TableInfo | null })
     minIntervalMs: 2_000,
     pollMs: 5_000,
   });
-  const groups = useResource<Groups>(`/tables/${id}/groups`, { table: id, minIntervalMs: 2_000 });
   const points = history.value?.points ?? [];
   const span = history.value?.spanSeconds ?? 5;
   return html`<main id="main" class="overview">
@@ -28,17 +29,19 @@ export function Overview({ id, table }: { id: string; table: TableInfo | null })
     ${table !== null && notices(table)} ${tiles(table, history.problem === null ? points : [], span)}
     ${table?.summary && html`<${States} id=${id} summary=${table.summary} />`}
     <${OverTime} id=${id} history=${history} hasManager=${table === null || table.manager !== null} />
-    <h2>Groups</h2>
-    <${StaleNotice} of=${groups} />
-    ${groups.value !== null && html`<${GroupTable} id=${id} groups=${groups.value} paused=${table?.summary?.paused} />`}
+    <${GroupList} id=${id} paused=${table?.summary?.paused} />
   </main>`;
 }
 
 function notices({ id, manager, error, summary }: TableInfo): VNode {
   return html`${
-    manager?.state === "waiting" && html`<p class="notice bad">The manager is waiting: ${manager.reason}</p>`
+    manager?.state === "waiting" &&
+    (manager.code === "CONNECTION_RELEASED"
+      ? html`<p class="notice">pg-task has left: ${manager.reason}</p>`
+      : html`<p class="notice bad">The manager is waiting: ${manager.reason}</p>`)
   }
-  ${manager === null && html`<${LeaderNotice} />`} ${error !== null && html`<${Alert} text=${error} />`}
+  ${manager === null && html`<${LeaderNotice} />`}
+  ${error !== null && manager?.code !== "CONNECTION_RELEASED" && html`<${Alert} text=${error} />`}
   ${summary?.paused.map(
     ({ group, since, reason }) =>
       html`<div class="notice with-action" key=${group}>
@@ -56,17 +59,23 @@ const tile = (title: string, value: string | null, more: string, kind = ""): VNo
     <dd>${value ?? unknown}<small>${more}</small></dd>
   </div>`;
 
-const latencyTile = (title: string, latency: TableSummary["runMs"]): VNode =>
-  latency === null
-    ? tile(title, null, "")
-    : tile(title, formatDuration(latency.p50), `95 % within ${formatDuration(latency.p95)}`);
+function latencyTile(title: string, name: "waitMs" | "runMs", summary: TableSummary | null): VNode {
+  const latency = summary?.[name] ?? null;
+  const measured = summary?.measured ?? null;
+  if (latency === null || measured === null) return tile(title, null, "");
+  const { runs, first, last } = measured;
+  const of = `of the last ${runs === 1 ? "run" : `${numberText(runs)} runs`}, ${timeText(first)} to ${timeText(last)}`;
+  return tile(title, formatDuration(latency.p50), `95 % within ${formatDuration(latency.p95)}, ${of}`);
+}
 
 const perSecond = (
   points: readonly HistoryPoint[],
   span: number,
-  value: (point: HistoryPoint) => number,
-): number | null =>
-  points.length === 0 ? null : points.reduce((sum, point) => sum + value(point), 0) / (points.length * span);
+  value: (point: HistoryPoint) => number | null,
+): number | null => {
+  const known = points.map(value).filter((each) => each !== null);
+  return known.length === 0 ? null : known.reduce((sum, each) => sum + each, 0) / (known.length * span);
+};
 
 const perSecondText = (value: number | null): string | null => (value === null ? null : `${rateText(value)}/s`);
 
@@ -94,20 +103,21 @@ function tiles(table: TableInfo | null, points: readonly HistoryPoint[], span: n
     ${tile("Running", running === null ? null : numberText(running), sessionsText(manager, running))}
     ${tile("Finished", perSecondText(done), "last minute")}
     ${tile("Failed", perSecondText(failed), "last minute", (failed ?? 0) > 0 ? "alarm" : "")}
-    ${latencyTile("Median wait", summary?.waitMs ?? null)} ${latencyTile("Median run", summary?.runMs ?? null)}
+    ${latencyTile("Median wait", "waitMs", summary)} ${latencyTile("Median run", "runMs", summary)}
   </dl>`;
 }
 
 function States({ id, summary }: { id: string; summary: TableSummary }): VNode {
+  const shares = taskStates.map((state) => summary.states[state].value ?? summary.states[state].least);
   const total = Math.max(
     1,
-    taskStates.reduce((sum, state) => sum + summary.states[state].value, 0),
+    shares.reduce((sum, each) => sum + each, 0),
   );
   return html`<section class="panel states" aria-label="Tasks by state">
     <svg class="share" width="100%" height="10" role="presentation" preserveAspectRatio="none" viewBox="0 0 1000 10">
       ${taskStates.map((state, index) => {
-        const before = taskStates.slice(0, index).reduce((sum, each) => sum + summary.states[each].value, 0);
-        const width = (summary.states[state].value / total) * 1000;
+        const before = shares.slice(0, index).reduce((sum, each) => sum + each, 0);
+        const width = ((shares[index] ?? 0) / total) * 1000;
         return html`<rect
           key=${state}
           class=${`s-${state}`}
@@ -122,7 +132,7 @@ function States({ id, summary }: { id: string; summary: TableSummary }): VNode {
         (state) =>
           html`<li key=${state}>
             <a href=${`/tables/${id}/tasks?state=${state}`}>
-              <span class=${`state s-${state}`}>${state}</span>${" "} ${countOrFewText(summary.states[state])}
+              <span class=${`state s-${state}`}>${state}</span>${" "} ${countText(summary.states[state])}
             </a>
           </li>`,
       )}
@@ -131,17 +141,36 @@ function States({ id, summary }: { id: string; summary: TableSummary }): VNode {
   </section>`;
 }
 
+function GroupList({ id, paused }: { id: string; paused?: TableSummary["paused"] }): VNode {
+  const [text, setText] = useState("");
+  const search = new URLSearchParams(text === "" ? {} : { text });
+  const groups = useResource<Groups>(`/tables/${id}/groups?${search.toString()}`, {
+    table: id,
+    minIntervalMs: 2_000,
+    pollMs: 10_000,
+  });
+  const { value } = groups;
+  return html`<div class="row">
+      <h2>Groups</h2>
+      <span class="gap"></span>
+      <${SearchBox} placeholder="Part of a group's name" text=${text} find=${setText} />
+    </div>
+    <${StaleNotice} of=${groups} />
+    ${value?.groups.length === 0 && html`<p class="empty">${text === "" ? "No tasks yet." : "No matching groups."}</p>`}
+    ${value !== null && value.groups.length > 0 && html`<${GroupTable} id=${id} groups=${value} paused=${paused} />`}`;
+}
+
 /** A number in the table of groups. Zeros are faint, others have the colour of a state if one is given. */
-const numberCell = (value: number, text: string, state?: string): VNode =>
-  html`<td class=${value === 0 ? "zero" : state === undefined ? "" : `s-${state}`}>${text}</td>`;
+const numberCell = (title: string, value: number, text: string, state?: string): VNode =>
+  html`<td data-title=${title} class=${value === 0 ? "zero" : state === undefined ? "" : `s-${state}`}>${text}</td>`;
+
+const waitingCell = (title: string, count: Count): VNode =>
+  numberCell(title, count.value ?? 1, countText(count), "PLAN");
 
 function GroupTable({ id, groups, paused }: { id: string; groups: Groups; paused?: TableSummary["paused"] }): VNode {
-  const { groups: list, newest, newestComplete, complete } = groups;
-  if (list.length === 0) return html`<p class="empty">No tasks yet.</p>`;
-  const waitingCell = (value: number): VNode =>
-    numberCell(value, countText({ value, exact: complete || value === 0 }), "PLAN");
+  const { groups: list, total, newest, newestComplete } = groups;
   return html`<${DataTable}
-      class="groups"
+      class="groups cards"
       caption="Groups"
       titles=${["Group", "Running", "Due", "Waiting", "Oldest due", "Done", "Failed", "Other"]}
       hidden="Actions"
@@ -154,19 +183,21 @@ function GroupTable({ id, groups, paused }: { id: string; groups: Groups; paused
               ${group.paused && html` <span class="tag">paused</span>`}
               ${group.gapMs > 0 && html` <span class="tag">gap ${formatDuration(group.gapMs)}</span>`}
             </th>
-            ${numberCell(group.running, numberText(group.running), "WORK")} ${waitingCell(group.due)}
-            ${waitingCell(group.waiting)}
-            <td>${group.oldestDueMs === null ? "" : formatDuration(Math.max(0, group.oldestDueMs))}</td>
-            ${numberCell(group.done, numberText(group.done))}
-            ${numberCell(group.failed, numberText(group.failed), "FAIL")}
-            ${numberCell(group.other, numberText(group.other))}
+            ${numberCell("Running", group.running, numberText(group.running), "WORK")} ${waitingCell("Due", group.due)}
+            ${waitingCell("Waiting", group.waiting)}
+            <td data-title="Oldest due">
+              ${group.oldestDueMs === null ? "" : formatDuration(Math.max(0, group.oldestDueMs))}
+            </td>
+            ${numberCell("Done", group.done, numberText(group.done))}
+            ${numberCell("Failed", group.failed, numberText(group.failed), "FAIL")}
+            ${numberCell("Other", group.other, numberText(group.other))}
             <td class="do">
               ${paused !== undefined && html`<${PauseButton} table=${id} group=${group.group} paused=${paused} short=${true} />`}
             </td>
           </tr>`,
       )}
     <//>
-    ${!complete && html`<p class="note">Due and waiting are estimates. Groups with few waiting tasks may be missing.</p>`}
+    ${total.value !== list.length && html`<p class="note">${numberText(list.length)} of ${countText(total)} groups, the busiest first.</p>`}
     ${!newestComplete && html`<p class="note">Done, failed and other count the newest ${numberText(newest)} rows.</p>`}`;
 }
 

@@ -53,6 +53,15 @@ export function StaleNotice(props: { of: Resource<unknown>; top?: boolean }): VN
   return html`<${Alert} text=${parts.length === 1 ? problem : `${parts.join(". ")}.`} top=${props.top} />`;
 }
 
+interface Sorting {
+  /** A title, preceded by `-` for descending order; "" for the given order. */
+  readonly sort: string;
+  /** The titles of texts. Numbers are sorted in descending order first. */
+  readonly texts: readonly string[];
+  readonly choose: (sort: string) => void;
+}
+
+/** On a narrow screen, the rows of a table with the class `cards` are cards, and `data-title` is shown above each value. */
 export function DataTable(props: {
   class?: string;
   caption?: string;
@@ -61,29 +70,59 @@ export function DataTable(props: {
   hidden?: string;
   /** Whether nothing in the table can have the focus, so that only the table itself can be scrolled with the keyboard. */
   focusable?: boolean;
+  sort?: Sorting;
   children: ComponentChildren;
 }): VNode {
-  const { class: name, caption, titles, hidden, focusable = false, children } = props;
+  const { class: name, caption, titles, hidden, focusable = false, sort, children } = props;
   const region = focusable ? { tabindex: 0, role: "region", "aria-label": caption } : {};
-  return html`<div class="panel scroll" ...${region}>
-    <table class=${name}>
-      ${
-        caption !== undefined &&
-        html`<caption class="hidden">
-          ${caption}
-        </caption>`
-      }
-      <thead>
-        <tr>
-          ${titles.map((title) => html`<th scope="col" key=${title}>${title}</th>`)}
-          ${hidden !== undefined && html`<th scope="col"><span class="hidden">${hidden}</span></th>`}
-        </tr>
-      </thead>
-      <tbody>
-        ${children}
-      </tbody>
-    </table>
-  </div>`;
+  return html`${sort !== undefined && html`<${SortChoice} titles=${titles} ...${sort} />`}
+    <div class="panel scroll" ...${region}>
+      <table class=${name}>
+        ${
+          caption !== undefined &&
+          html`<caption class="hidden">
+            ${caption}
+          </caption>`
+        }
+        <thead>
+          <tr>
+            ${titles.map((title) => (sort === undefined ? html`<th scope="col" key=${title}>${title}</th>` : html`<${SortHead} key=${title} title=${title} ...${sort} />`))}
+            ${hidden !== undefined && html`<th scope="col"><span class="hidden">${hidden}</span></th>`}
+          </tr>
+        </thead>
+        <tbody>
+          ${children}
+        </tbody>
+      </table>
+    </div>`;
+}
+
+function SortHead({ title, sort, texts, choose }: Sorting & { title: string }): VNode {
+  const order = sort === title ? "ascending" : sort === `-${title}` ? "descending" : undefined;
+  const orders = texts.includes(title) ? [title, `-${title}`] : [`-${title}`, title];
+  const next = orders[orders.indexOf(sort) + 1] ?? "";
+  return html`<th scope="col" aria-sort=${order}>
+    <button type="button" class="sort" onClick=${() => choose(next)}>
+      ${title}${order === undefined ? "" : order === "ascending" ? " ↑" : " ↓"}
+    </button>
+  </th>`;
+}
+
+/** Cards have no headers to press. */
+function SortChoice({ titles, sort, choose }: Sorting & { titles: readonly string[] }): VNode {
+  const chosen = ({ target }: Event): void => {
+    if (target instanceof HTMLSelectElement) choose(target.value);
+  };
+  return html`<label class="narrow-only"
+    >Sort
+    <select value=${sort} onChange=${chosen}>
+      <option value="">as configured</option>
+      ${titles.flatMap((title) => [
+        html`<option key=${title} value=${title}>by ${title}</option>`,
+        html`<option key=${`-${title}`} value=${`-${title}`}>by ${title}, descending</option>`,
+      ])}
+    </select>
+  </label>`;
 }
 
 export function Facts(props: { class: string; rows: readonly (readonly [string, ComponentChildren])[] }): VNode {
@@ -99,7 +138,7 @@ export function Facts(props: { class: string; rows: readonly (readonly [string, 
 }
 
 /** In ms. */
-const typingMs = 250;
+export const typingMs = 250;
 
 /** Calls `find` when the user pauses typing. */
 export function SearchBox(props: {
@@ -108,9 +147,11 @@ export function SearchBox(props: {
   label?: string;
   text: string;
   wide?: boolean;
+  /** Whether a narrow screen shows it only with all filters. */
+  fold?: boolean;
   find: (text: string) => void;
 }): VNode {
-  const { placeholder, label = placeholder, text, wide = false } = props;
+  const { placeholder, label = placeholder, text, wide = false, fold = false } = props;
   const [typed, setTyped] = useState(text);
   const find = useRef(props.find);
   find.current = props.find;
@@ -125,7 +166,7 @@ export function SearchBox(props: {
   };
   return html`<input
     type="search"
-    class=${wide ? "wide" : ""}
+    class=${wide ? "wide" : fold ? "fold" : ""}
     placeholder=${placeholder}
     aria-label=${label}
     value=${typed}

@@ -57,6 +57,7 @@ function members({ leader, standbys, error }: Processes, now: number): VNode {
     ${
       rows.length > 0 &&
       html`<${DataTable}
+        class="cards"
         caption="Leader and standbys"
         focusable=${true}
         titles=${["Role", "Backend", "Address", "User", "Connected since"]}
@@ -66,10 +67,10 @@ function members({ leader, standbys, error }: Processes, now: number): VNode {
           ({ role, process }) =>
             html`<tr key=${process.pid}>
               <th scope="row"><span class=${`dot ${role === "leader" ? "good" : ""}`}></span>${role}</th>
-              <td>${process.pid}</td>
-              <td>${process.address ?? "local"}</td>
-              <td>${process.user === null ? unknown : printableLine(process.user)}</td>
-              <td>${sinceView(process, now)}</td>
+              <td data-title="Backend">${process.pid}</td>
+              <td data-title="Address">${process.address ?? "local"}</td>
+              <td data-title="User">${process.user === null ? unknown : printableLine(process.user)}</td>
+              <td data-title="Connected since">${sinceView(process, now)}</td>
               <td>${process.isThis && html`<span class="tag">this process</span>`}</td>
             </tr>`,
         )}
@@ -87,6 +88,7 @@ function managers({ managers: list }: Processes): VNode {
   return html`<section>
     <h2>Managers and sessions</h2>
     <${DataTable}
+      class="cards"
       caption="Managers and sessions of the tables"
       titles=${["Table", "Manager", "Backend", "Serving since", "Sessions", "Running", "PostgreSQL", "Table version"]}
     >
@@ -97,15 +99,17 @@ function managers({ managers: list }: Processes): VNode {
             <a href=${`/tables/${table.id}`}>${printableLine(`${table.schema}.${table.table}`)}</a>
             <small>${printableLine(`${table.database} · ${table.server}`)}</small>
           </th>
-          <td class="reason">${managerText(table)}</td>
-          <td>
+          <td class="reason" data-title="Manager">${managerText(table)}</td>
+          <td data-title="Backend">
             ${process === null ? unknown : `${process.pid}${process.address === null ? "" : ` at ${process.address}`}`}
           </td>
-          <td>${process === null || process.since === null ? unknown : html`<${Time} at=${process.since} />`}</td>
-          <td>${sessions === null ? unknown : numberText(sessions)}</td>
-          <td>${running === null ? unknown : numberText(running)}</td>
-          <td>${serverVersion ?? unknown}</td>
-          <td>${versionText(tableVersion, latestVersion)}</td>
+          <td data-title="Serving since">
+            ${process === null || process.since === null ? unknown : html`<${Time} at=${process.since} />`}
+          </td>
+          <td data-title="Sessions">${sessions === null ? unknown : numberText(sessions)}</td>
+          <td data-title="Running">${running === null ? unknown : numberText(running)}</td>
+          <td data-title="PostgreSQL">${serverVersion ?? unknown}</td>
+          <td data-title="Table version">${versionText(tableVersion, latestVersion)}</td>
         </tr>`;
       })}
     <//>

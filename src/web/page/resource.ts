@@ -1,7 +1,7 @@
 import { useSignal, useSignalEffect, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { tableChanges, clusterChanges } from "./liveEvents.js";
-import { tokenProblem, getJson, problemText, RequestError } from "./apiClient.js";
+import { tokenProblem, getVersion, problemText, RequestError } from "./apiClient.js";
 
 export interface Resource<T> {
   readonly value: T | null;
@@ -16,22 +16,45 @@ export interface Resource<T> {
   readonly refresh: () => void;
 }
 
+interface ResourceOptions<T> {
+  /** Default: a change of any table counts. */
+  readonly table?: string;
+  readonly minIntervalMs?: number;
+  readonly pollMs?: number;
+  /** Whether the request is repeated at all, once there is a response. A change of the login always counts. */
+  readonly repeats?: boolean;
+  /** After such a response, the request is only repeated by `refresh`. */
+  readonly isFinal?: (value: T) => boolean;
+}
+
 /**
  * Returns the API's response for `path`. The request is repeated when the table changes, when the cluster or the state
- * of the login changes, and every `pollMs`, but at most once per `minIntervalMs`. If `table` is not given, a change of
- * any table counts.
+ * of the login changes, and every `pollMs`, but at most once per `minIntervalMs`.
  */
-export function useResource<T>(
-  path: string,
-  { table, minIntervalMs = 400, pollMs }: { table?: string; minIntervalMs?: number; pollMs?: number } = {},
-): Resource<T> {
+export function useResource<T>(path: string, options: ResourceOptions<T> = {}): Resource<T> {
+  const { table, minIntervalMs = 400, pollMs, repeats = true, isFinal = () => false } = options;
   const state: Signal<Answer<T>> = useSignal({ path, value: null, problem: null, retries: false, at: 0 });
   const poller = useRef<Poller | null>(null);
+  const isSettled = useRef<() => boolean>(() => false);
+  isSettled.current = () => {
+    const { value, path: known, problem } = state.peek();
+    return value !== null && known === path && problem === null && (!repeats || isFinal(value));
+  };
   useEffect(() => {
+    let etag: string | null = null;
     const current = new Poller(async (signal) => {
       try {
-        const value = await getJson<T>(path, signal);
-        state.value = { path, value, problem: null, retries: false, at: Date.now() };
+        const answer = await getVersion<T>(path, signal, etag);
+        const at = Date.now();
+        if (answer.value !== null) {
+          ({ etag } = answer);
+          state.value = { path, value: answer.value, problem: null, retries: false, at };
+          return true;
+        }
+        // Nothing that is shown has changed, unless the last request failed.
+        const same = state.peek();
+        if (same.problem === null) same.at = at;
+        else state.value = { ...same, problem: null, retries: false, at };
         return true;
       } catch (error) {
         if (signal.aborted) return true;
@@ -45,26 +68,34 @@ export function useResource<T>(
     }, minIntervalMs);
     poller.current = current;
     current.request();
-    const timer = pollMs === undefined ? null : setInterval(() => current.request(), pollMs);
+    const poll = (): void => {
+      if (!isSettled.current()) current.request();
+    };
+    const timer = pollMs === undefined ? null : setInterval(poll, pollMs);
     return () => {
       if (timer !== null) clearInterval(timer);
       current.end();
     };
   }, [path]);
-  const previousVersion = useRef<unknown>(null);
+  useEffect(() => {
+    if (repeats && state.peek().value !== null) poller.current?.request();
+  }, [repeats]);
+  const previousVersion = useRef({ data: "", login: "" });
   useSignalEffect(() => {
     const all = [...tableChanges.value.values()].reduce((sum, count) => sum + count, 0);
     const changes = table === undefined ? all : (tableChanges.value.get(table) ?? 0);
-    const version = `${changes} ${clusterChanges.value} ${tokenProblem.value ?? ""}`;
-    if (previousVersion.current !== null && previousVersion.current !== version) poller.current?.request();
-    previousVersion.current = version;
+    const before = previousVersion.current;
+    const now = { data: `${changes} ${clusterChanges.value}`, login: tokenProblem.value ?? "" };
+    previousVersion.current = now;
+    const isChanged = before.data !== now.data && !isSettled.current();
+    if (before.data !== "" && (isChanged || before.login !== now.login)) poller.current?.request();
   });
   const { value, problem, retries, at, path: answeredPath } = state.value;
   const busy = answeredPath !== path || (value === null && problem === null);
   return { value, problem, retries, at, busy, refresh: () => poller.current?.request(true) };
 }
 
-type Answer<T> = Omit<Resource<T>, "busy" | "refresh"> & { readonly path: string };
+type Answer<T> = Omit<Resource<T>, "busy" | "refresh" | "at"> & { readonly path: string; at: number };
 
 /** In ms. */
 const retryMs = 5_000;

@@ -1,9 +1,11 @@
 import { signal } from "@preact/signals";
+import { base, withoutBase } from "./base.js";
 
-export const currentUrl = signal(location.pathname + location.search);
+/** Without the path under which pg-task is mounted. */
+export const currentUrl = signal(withoutBase(location.pathname) + location.search);
 
 export function navigate(to: string): void {
-  history.pushState(null, "", to);
+  history.pushState(null, "", `${base}${to}`);
   currentUrl.value = to;
   window.scrollTo(0, 0);
 }
@@ -13,7 +15,7 @@ export function setQuery(query: URLSearchParams): void {
   const text = query.toString();
   const to = location.pathname + (text === "" ? "" : `?${text}`);
   history.replaceState(null, "", to);
-  currentUrl.value = to;
+  currentUrl.value = withoutBase(to);
 }
 
 /** Parameters that become "" are left out. */
@@ -32,7 +34,7 @@ export const pickedQuery = (query: URLSearchParams, names: readonly string[]): U
 /** Links and the back button work without loading a new document. */
 export function interceptLinks(): void {
   window.addEventListener("popstate", () => {
-    currentUrl.value = location.pathname + location.search;
+    currentUrl.value = withoutBase(location.pathname) + location.search;
   });
   document.addEventListener("click", (event) => {
     const link = event.target instanceof Element ? event.target.closest("a") : null;
@@ -45,9 +47,11 @@ export function interceptLinks(): void {
       link.origin !== location.origin
     )
       return;
-    if (link.pathname.startsWith("/api") || link.pathname === "/metrics") return;
+    const isOurs = base === "" || link.pathname === base || link.pathname.startsWith(`${base}/`);
+    const path = withoutBase(link.pathname);
+    if (!isOurs || path.startsWith("/api") || path === "/metrics") return;
     event.preventDefault();
-    navigate(link.pathname + link.search);
+    navigate(path + link.search);
   });
 }
 

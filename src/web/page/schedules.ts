@@ -2,10 +2,12 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { PastRun, Schedule, Schedules, ZonedTime } from "../../tasks/queries/schedules.js";
 import { Actions, scheduleActions } from "./actions.js";
+import { mayChange } from "./apiClient.js";
 import { fullTimeText, localText, relativeTimeText, wallText } from "./format.js";
 import { changedQuery, pickedQuery, setQuery } from "./router.js";
 import { useResource } from "./resource.js";
 import { DataTable, GroupLink, SearchBox, StaleNotice, StateBadge } from "./parts.js";
+import { describeSuspension } from "../../shared/describeSuspension.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { formatLateness } from "../../shared/formatLateness.js";
 import { printableLine, printableText } from "../../shared/printable.js";
@@ -43,6 +45,7 @@ export function SchedulesView({ id, query, now }: { id: string; query: URLSearch
         wide=${true}
         find=${(text: string) => change("text", text)}
       />
+      ${mayChange.value && html`<a class="button" href=${`/tables/${id}/add?schedule`}>Add schedule</a>`}
     </div>
     <${StaleNotice} of=${resource} />
     ${value !== null && value.schedules.length > 0 && html`<${Rows} id=${id} schedules=${value.schedules} now=${now} refresh=${refresh} />`}
@@ -58,9 +61,9 @@ const noSchedules = "No schedules yet. A task with a rule or with repeat is one.
 function Rows(props: { id: string; schedules: readonly Schedule[]; now: number; refresh: () => void }): VNode {
   const { id, schedules, now, refresh } = props;
   return html`<${DataTable}
-    class="timetable"
+    class="timetable cards"
     caption="Schedules by their planned times"
-    titles=${["Id", "Group", "Rule", "Next", "Your time", "Last runs", "Input"]}
+    titles=${["Id", "Group", "Rule", "Next", "Your time", "Then", "Last runs", "Input"]}
     hidden="Actions"
   >
     ${schedules.map(
@@ -70,16 +73,18 @@ function Rows(props: { id: string; schedules: readonly Schedule[]; now: number; 
           <td class="group">
             <${GroupLink} table=${id} group=${schedule.group} />
             ${schedule.key !== null && html`<small title=${printableLine(schedule.key)}>key ${printableLine(schedule.key)}</small>`}
+            ${schedule.role !== null && html`<small title=${printableLine(schedule.role)}>role ${printableLine(schedule.role)}</small>`}
           </td>
           <td class="rule" title=${printableText(schedule.rule ?? "")}>
             <span class="sql">${printableLine(ruleText(schedule))}</span>
             <small>${[schedule.zone, ...traits(schedule)].filter(Boolean).join(" · ")}</small>
           </td>
           ${timeCells(schedule, now)}
-          <td class="last">
+          <td class="last" data-title="Last runs">
             ${schedule.owed !== null && html`<span class="tag" title=${printableText(schedule.owed)}>next run not planned yet</span>`}
             ${schedule.failedTries > 0 && html`<span class="tag" title=${printableText(schedule.tryError ?? "")}>try ${schedule.failedTries} failed</span>`}
             ${schedule.last.map((run) => outcome(id, run))}
+            ${schedule.last.length > 0 && html`<a href=${`/tables/${id}/tasks?schedule=${schedule.id}`} aria-label=${`All runs of schedule ${schedule.id}`}>all</a>`}
           </td>
           <td class="sql" title=${printableText(schedule.input)}>
             ${printableLine(schedule.input.trim().replace(/\s+/g, " "))}
@@ -102,43 +107,51 @@ const ruleText = ({ rule, repeat }: Schedule): string => (rule === null ? `every
 const traits = (schedule: Schedule): string[] =>
   (["drift", "catchup", "overlap"] as const).filter((name) => schedule[name]);
 
-/** Two cells: in the zone of the rule, and in that of the reader. */
+const wallOf = (time: ZonedTime): string => (time.wall === null ? localText(time.at) : wallText(time.wall));
+
+/** Three cells: the next time in the zone of the rule and in that of the reader, and the times after it. */
 function timeCells(schedule: Schedule, now: number): VNode {
-  const { next, problem, state, paused, pausedItself, overdueMs } = schedule;
+  const { next, problem, state, paused, pausedItself, suspendedAfter, overdueMs } = schedule;
   const late = formatLateness(overdueMs);
   const isUnknown = next.length === 0 && problem === null && !pausedItself && state === "PLAN";
-  const tag = pausedItself ? "paused" : paused ? "group paused" : null;
-  const notices = [
-    problem !== null && html`<li class="failed">${printableLine(problem)}</li>`,
-    tag !== null && html`<li><span class="tag">${tag}</span></li>`,
-    late !== null && html`<li><span class="tag">${late}</span></li>`,
-    state !== "PLAN" && html`<li><${StateBadge} task=${{ state, ready: null }} /></li>`,
-    isUnknown && html`<li>not yet known</li>`,
-  ].filter(Boolean);
-  return html`<td class="next">
-      <ol>
-        ${notices}
-        ${next.map((time: ZonedTime) => html`<li key=${time.at} title=${time.wall ?? ""}>${time.wall === null ? "" : wallText(time.wall)}</li>`)}
-      </ol>
+  const suspended = suspendedAfter === null ? null : describeSuspension(suspendedAfter);
+  const tag = suspended ?? (pausedItself ? "paused" : paused ? "group paused" : null);
+  const [first, ...later] = next;
+  return html`<td class="next" data-title="Next">
+      ${problem !== null && html`<span class="failed" title=${printableLine(problem)}>${printableLine(problem)}</span>`}
+      ${state !== "PLAN" && html`<${StateBadge} task=${{ state, ready: null }} />${" "}`}
+      ${first !== undefined && html`<span title=${first.wall ?? ""}>${first.wall === null ? "" : wallOf(first)}</span>${" "}`}
+      ${tag !== null && html`<span class="tag">${tag}</span>`}
+      ${late !== null && html`<span class="tag">${late}</span>`} ${isUnknown && "not yet known"}
     </td>
-    <td class="next">
-      <ol>
-        ${notices.map(() => html`<li></li>`)}
-        ${next.map(
-          ({ at }, index) =>
-            html`<li key=${at}>
-              <time title=${fullTimeText(at)}>${localText(at)}</time
-              >${index === 0 && html`<small>${" "}${relativeTimeText(at, now)}</small>`}
-            </li>`,
-        )}
-      </ol>
+    <td class="next" data-title="Your time">
+      ${first !== undefined && html`<time title=${fullTimeText(first.at)}>${localText(first.at)}</time> <small>${relativeTimeText(first.at, now)}</small>`}
+    </td>
+    <td class="then" data-title="Then">
+      ${later.map((time, index) => {
+        const [day] = wallOf(later[index - 1] ?? time).split(", ");
+        const text = index > 0 ? wallOf(time).replace(`${day}, `, "") : wallOf(time);
+        return html`${index > 0 && html`<span aria-hidden="true"> · </span>`}<time
+            key=${time.at}
+            title=${`${time.wall ?? ""}, in your time zone ${fullTimeText(time.at)}`}
+            >${text}</time
+          >`;
+      })}
     </td>`;
 }
+
+/** Colours alone would not tell the states apart. */
+const marks: Readonly<Record<string, string>> = { DONE: "✓", FAIL: "✕", GONE: "○", STOP: "■" };
 
 function outcome(id: string, { id: run, state, stop, tookMs, error }: PastRun): VNode {
   const took = tookMs === null ? "" : `, took ${formatDuration(Math.max(0, tookMs))}`;
   const title = `${state}${stop === null ? "" : ` ${fullTimeText(stop)}`}${took}${error === null ? "" : `: ${printableLine(error)}`}`;
-  return html`<a key=${run} class=${`state s-${state}`} href=${`/tables/${id}/tasks/${run}`} title=${title}
-    >${state}</a
+  return html`<a
+    key=${run}
+    class=${`state mark-only s-${state}`}
+    href=${`/tables/${id}/tasks/${run}`}
+    title=${title}
+    aria-label=${`Task ${run}: ${title}`}
+    >${marks[state] ?? state}</a
   >`;
 }

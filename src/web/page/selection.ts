@@ -1,12 +1,12 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import type { ChangeResults } from "../api/changeSchemas.js";
-import type { TaskList } from "../../tasks/queries/listTasks.js";
 import { actionsFor, type ActedTask } from "./actions.js";
-import { getJson, postJson, problemText } from "./apiClient.js";
+import { postJson, problemText } from "./apiClient.js";
 import { askToConfirm } from "./dialog.js";
 import { numberText } from "./format.js";
+import { changes, countOf, OutcomeNotice, type ManyChange } from "./manyChanges.js";
 
 /** What one request changes at most. */
 const maxSelected = 500;
@@ -45,29 +45,15 @@ export function useSelection(of: string, shown: readonly ActedTask[]): Selection
   return { has: (id) => chosen.has(id), size: chosen.size, tasks, set, clear };
 }
 
-const changes = [
-  { name: "retry", label: "Retry", done: "planned again", verb: "will run again" },
-  { name: "run-now", label: "Run now", done: "planned for now", verb: "will be due now" },
-  { name: "stop", label: "Stop", done: "stopped", verb: "will be stopped. Runs are cancelled" },
-  { name: "delete", label: "Delete", done: "deleted", verb: "will be deleted. This cannot be undone" },
-] as const;
-
-type ManyChange = (typeof changes)[number];
-
-const countOf = (count: number): string => (count === 1 ? "1 task" : `${numberText(count)} tasks`);
-
 export function SelectionBar(props: {
   table: string;
-  filter: URLSearchParams;
   selection: Selection;
   shown: readonly ActedTask[];
-  hasMore: boolean;
   done: () => void;
 }): VNode {
-  const { table, filter, selection, shown, hasMore, done } = props;
+  const { table, selection, shown, done } = props;
   const [outcome, setOutcome] = useState<Outcome | null>(null);
   const busy = useRef(false);
-  const search = useMatching(table, filter, selection);
   const onScreen = shown.filter(({ id }) => selection.has(id)).length;
   const elsewhere = selection.size - onScreen;
   const change = async (kind: ManyChange, tasks: readonly ActedTask[]): Promise<void> => {
@@ -90,7 +76,7 @@ export function SelectionBar(props: {
     busy.current = false;
     done();
   };
-  return html`${outcome !== null && html`<${OutcomeNotice} outcome=${outcome} close=${() => setOutcome(null)} />`}
+  return html`${outcome !== null && outcomeView(outcome, () => setOutcome(null))}
   ${
     selection.size > 0 &&
     html`<section class="panel selection" aria-label="Selected tasks">
@@ -108,7 +94,6 @@ export function SelectionBar(props: {
         })}
         <button type="button" class="quiet" onClick=${selection.clear}>Clear</button>
       </span>
-      ${matchingView(search, selection, { hasMore, all: onScreen === shown.length })}
     </section>`
   }`;
 }
@@ -129,113 +114,16 @@ interface Outcome {
   readonly problem: string | null;
 }
 
-/** Gets the focus, because the button that was pressed may be gone. */
-function OutcomeNotice({ outcome, close }: { outcome: Outcome; close: () => void }): VNode {
-  const { kind, results, problem } = outcome;
-  const notice = useRef<HTMLDivElement>(null);
-  useEffect(() => notice.current?.focus(), [outcome]);
+function outcomeView({ kind, results, problem }: Outcome, close: () => void): VNode {
   const others = new Map<string, string[]>();
   for (const { id, outcome: result, text } of results?.tasks ?? []) {
     if (result !== "changed") others.set(text, [...(others.get(text) ?? []), id]);
   }
   const total = results?.tasks.length ?? 0;
-  const isComplete = results !== null && others.size === 0;
-  return html`<div
-    class=${isComplete ? "notice outcome" : "notice bad outcome"}
-    ref=${notice}
-    tabindex="-1"
-    role="group"
-    aria-label="What came of it"
-  >
-    <div>
-      ${problem ?? `${numberText(results?.changed ?? 0)} of ${countOf(total)} ${kind.done}.`}
-      ${
-        others.size > 0 &&
-        html`<ul>
-          ${[...others].map(([text, ids]) => html`<li key=${text}>Not ${idsText(ids)}: ${text}</li>`)}
-        </ul>`
-      }
-    </div>
-    <button type="button" class="quiet" onClick=${close}>Close</button>
-  </div>`;
-}
-
-function idsText(ids: readonly string[]): string {
-  const listed = ids.slice(0, 8).join(", ");
-  return ids.length > 8 ? `${listed} and ${numberText(ids.length - 8)} more` : listed;
-}
-
-interface Matching {
-  /** Null if no search is running. */
-  readonly found: number | null;
-  readonly result: { readonly count: number; readonly isComplete: boolean } | null;
-  readonly problem: string | null;
-  readonly start: () => void;
-  readonly stop: () => void;
-}
-
-/** Reads one page of the list after the other. */
-function useMatching(table: string, filter: URLSearchParams, selection: Selection): Matching {
-  const [state, setState] = useState<Pick<Matching, "found" | "result" | "problem">>({
-    found: null,
-    result: null,
-    problem: null,
-  });
-  const show = (next: Partial<Matching>): void => setState({ found: null, result: null, problem: null, ...next });
-  const ending = useRef<AbortController | null>(null);
-  const key = filter.toString();
-  useEffect(() => {
-    show({});
-    return () => ending.current?.abort();
-  }, [key]);
-  const start = async (): Promise<void> => {
-    const controller = new AbortController();
-    ending.current = controller;
-    const query = new URLSearchParams(filter);
-    query.set("limit", "200");
-    const found: ActedTask[] = [];
-    try {
-      for (let isComplete = false; !isComplete && found.length < maxSelected;) {
-        show({ found: found.length });
-        const list: TaskList = await getJson(`/tables/${table}/tasks?${query.toString()}`, controller.signal);
-        found.push(...list.tasks);
-        query.set(query.get("order") === "oldest" ? "after" : "before", list.next ?? "");
-        isComplete = list.next === null;
-        if (isComplete && found.length <= maxSelected) show({ result: { count: found.length, isComplete } });
-        else if (found.length >= maxSelected) show({ result: { count: maxSelected, isComplete: false } });
-      }
-      selection.set(found, true);
-    } catch (error) {
-      if (!controller.signal.aborted) show({ problem: problemText(error) });
-    }
-  };
-  const stop = (): void => {
-    ending.current?.abort();
-    show({});
-  };
-  return { ...state, start: () => void start(), stop };
-}
-
-function matchingView(
-  { found, result, problem, start, stop }: Matching,
-  selection: Selection,
-  { hasMore, all }: { readonly hasMore: boolean; readonly all: boolean },
-): VNode | null {
-  if (problem !== null) return html`<span class="problem" role="alert">${problem}</span>`;
-  if (found !== null) {
-    return html`<span class="many">
-      <span role="status">${numberText(found)} found …</span>
-      <button type="button" onClick=${stop}>Stop search</button>
-    </span>`;
-  }
-  if (result !== null && selection.size > 0) {
-    const text = result.isComplete
-      ? `All ${countOf(result.count)} that match were selected.`
-      : `More than ${numberText(result.count)} match: the first ${numberText(result.count)} were selected.`;
-    return html`<small role="status">${text}</small>`;
-  }
-  if (!hasMore || !all) return null;
-  return html`<button type="button" class="quiet" onClick=${start}>
-    Select all that match (up to ${maxSelected})
-  </button>`;
+  return html`<${OutcomeNotice}
+    text=${problem ?? `${numberText(results?.changed ?? 0)} of ${countOf(total)} ${kind.done}.`}
+    others=${[...others].map(([text, ids]) => ({ text, tasks: ids.length, ids }))}
+    isComplete=${results !== null && others.size === 0}
+    close=${close}
+  />`;
 }

@@ -33,10 +33,10 @@ function fieldOf(name: ProducerColumn): Field {
 
 const main: readonly ProducerColumn[] = ["input", "args", "group", "key", "retry", "after"];
 const output: readonly ProducerColumn[] = ["header", "string", "delimiter", "escape", "quote", "null"];
-export const scheduleFields = ["rule", "zone", "repeat", "catchup", "overlap", "drift"] as const;
+export const scheduleFields = ["rule", "zone", "jitter", "repeat", "catchup", "overlap", "drift"] as const;
 const subjects: readonly (readonly [title: string, names: readonly ProducerColumn[]])[] = [
   ["Schedule", scheduleFields],
-  ["Limits and errors", ["timeout", "max", "gap", "active", "backoff", "sqlstate", "upon"]],
+  ["Limits and errors", ["timeout", "within", "max", "gap", "active", "backoff", "sqlstate", "upon"]],
   ["Output and row", [...output, "delete", "keep", "data", "parent"]],
   ["Session", ["remote", "atomic", "save", "count", "live"]],
 ];

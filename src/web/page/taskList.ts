@@ -4,6 +4,9 @@ import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { TaskList } from "../../tasks/queries/listTasks.js";
 import { Actions } from "./actions.js";
+import { mayChange } from "./apiClient.js";
+import { BulkBar } from "./bulk.js";
+import { shownColumns, type ColumnName } from "./columns.js";
 import { useKeptFocus } from "./focus.js";
 import { ListHead, SelectBox, sortTasks } from "./listHead.js";
 import { SelectionBar, useSelection, type Selection } from "./selection.js";
@@ -17,34 +20,29 @@ import { firstLine } from "../../shared/firstLine.js";
 import { formatDuration, formatWholeSeconds } from "../../shared/formatDuration.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 
-const filters = ["state", "group", "text", "from", "to", "waitingFor"] as const;
+const filters = "state group key role share text from to endedFrom endedTo schedule waitingFor".split(" ");
 
-export function TaskListView({ id, query, now }: { id: string; query: URLSearchParams; now: number }): VNode {
+export function TaskListView(props: { id: string; hasShares: boolean; query: URLSearchParams; now: number }): VNode {
+  const { id, hasShares, query, now } = props;
   const request = pickedQuery(query, [...filters, "order", "before", "after"]);
-  const tasks = useResource<TaskList>(`/tables/${id}/tasks?${request.toString()}`, { table: id });
+  // Under load, all rows are new each time.
+  const tasks = useResource<TaskList>(`/tables/${id}/tasks?${request.toString()}`, { table: id, minIntervalMs: 1_000 });
   const { value, busy, refresh } = tasks;
-  const change = (name: string, to: string): void => {
+  const change = (changes: Readonly<Record<string, string>>): void => {
     search.stop();
-    setQuery(changedQuery(query, { ...firstPage, [name]: to }));
+    setQuery(changedQuery(query, { ...firstPage, ...changes }));
   };
   const search = useSearch(tasks, (from) => setQuery(furtherQuery(query, from)));
   const filter = pickedQuery(query, filters);
   const filtered = [...filter].length > 0;
   const shown = sortTasks(value?.tasks ?? [], query.get("sort"), now);
   const selection = useSelection(filter.toString(), shown);
-  const hasOtherPages = value?.next !== null || isLaterPage(query);
   return html`<main id="main" class="tasks" aria-busy=${busy || search.isRunning}>
     <h1 class="hidden">Tasks</h1>
-    <${Filters} id=${id} query=${query} change=${change} />
+    <${Filters} id=${id} hasShares=${hasShares} query=${query} tasks=${shown} change=${change} />
     <${StaleNotice} of=${tasks} />
-    <${SelectionBar}
-      table=${id}
-      filter=${changedQuery(request, firstPage)}
-      selection=${selection}
-      shown=${shown}
-      hasMore=${hasOtherPages}
-      done=${refresh}
-    />
+    <${SelectionBar} table=${id} selection=${selection} shown=${shown} done=${refresh} />
+    ${filtered && mayChange.value && html`<${BulkBar} key=${filter.toString()} table=${id} filter=${filter} done=${refresh} />`}
     ${value !== null && html`<${Rows} id=${id} tasks=${shown} now=${now} refresh=${refresh} selection=${selection} query=${query} />`}
     ${value?.tasks.length === 0 && html`<p class="empty">${filtered ? noMatchText(value, search) : noTasks}</p>`}
     <${Paging} id=${id} query=${query} list=${value} search=${search} />
@@ -160,19 +158,7 @@ function Rows(props: {
                 <${SelectBox} task=${task} selection=${selection} />
                 <a href=${`/tables/${id}/tasks/${task.id}`}>${task.id}</a>
               </th>
-              <td><${StateBadge} task=${task} /></td>
-              <td class="group"><${GroupLink} table=${id} group=${task.group} /></td>
-              <td class="sql" title=${printableText(task.input)}>
-                ${task.remote !== null && html`<span class="tag">remote</span>`}${printableLine(task.input.replace(/\s+/g, " "))}
-              </td>
-              <td
-                class=${task.error === null ? "result" : "result failed"}
-                title=${printableText(task.error ?? task.output ?? "")}
-              >
-                ${printableLine(resultText(task))}
-              </td>
-              <td class="when" title=${fullTimeText(task.plan)}>${planText(task, now)}</td>
-              <td class="run">${runTime(task, now)}</td>
+              ${shownColumns.value.map(({ name }) => cells[name]({ table: id, task, now }))}
               <td class="do"><${Actions} table=${id} task=${task} done=${refresh} /></td>
             </tr>`,
         )}
@@ -180,6 +166,54 @@ function Rows(props: {
     </table>
   </div>`;
 }
+
+type Cell = (row: { readonly table: string; readonly task: TaskSummary; readonly now: number }) => VNode;
+
+const textCell =
+  (name: ColumnName, title: string, textOf: (task: TaskSummary) => string | null): Cell =>
+  ({ task }) => {
+    const text = textOf(task) ?? "";
+    return html`<td key=${name} class="extra" data-title=${title} title=${printableText(text)}>
+      ${printableLine(text)}
+    </td>`;
+  };
+
+const timeCell = (name: "start" | "stop", title: string): Cell =>
+  textCell(name, title, (task) => {
+    const at = task[name];
+    return at === null ? null : timeText(at);
+  });
+
+const cells: Readonly<Record<ColumnName, Cell>> = {
+  state: ({ task }) => html`<td key="state"><${StateBadge} task=${task} /></td>`,
+  group: ({ table, task }) =>
+    html`<td key="group" class="group"><${GroupLink} table=${table} group=${task.group} /></td>`,
+  key: textCell("key", "Key", ({ key }) => key),
+  role: textCell("role", "Role", ({ role }) => role),
+  input: ({ task }) =>
+    html`<td key="input" class="sql" title=${printableText(task.input)}>
+      ${task.remote !== null && html`<span class="tag">remote</span>`}${printableLine(task.input.replace(/\s+/g, " "))}
+    </td>`,
+  result: ({ task }) =>
+    html`<td
+      key="result"
+      class=${task.error === null ? "result" : "result failed"}
+      title=${printableText(task.error ?? task.output ?? "")}
+    >
+      ${printableLine(resultText(task))}
+    </td>`,
+  plan: ({ task, now }) =>
+    html`<td key="plan" class="when" title=${fullTimeText(task.plan)}>${planText(task, now)}</td>`,
+  start: timeCell("start", "Start"),
+  stop: timeCell("stop", "Stop"),
+  run: ({ task, now }) => html`<td key="run" class="run">${runTime(task, now)}</td>`,
+  attempt: textCell("attempt", "Failed tries", ({ attempt }) => (attempt === null ? null : numberText(attempt))),
+  parent: ({ table, task: { parent } }) =>
+    html`<td key="parent" class="extra" data-title="Parent">
+      ${parent !== null && html`<a href=${`/tables/${table}/tasks/${parent}`}>${parent}</a>`}
+    </td>`,
+  pid: textCell("pid", "Backend", ({ pid }) => (pid === null ? null : String(pid))),
+};
 
 /** Returns what finds the same element of the row that has then taken the place. */
 function rememberPlace(focused: HTMLElement): () => HTMLElement | null {

@@ -7,7 +7,7 @@ import type { FullTask, TaskDetail } from "../api/taskSchemas.js";
 import { Actions } from "./actions.js";
 import { Dependencies } from "./dependencyGraph.js";
 import { focusMainSoon } from "./focus.js";
-import { bytesText, fullTimeText, timeText } from "./format.js";
+import { bytesText, timeText } from "./format.js";
 import { Code } from "./code.js";
 import { useResource } from "./resource.js";
 import { navigate } from "./router.js";
@@ -15,12 +15,14 @@ import { argumentsText, Settings } from "./taskSettings.js";
 import { readTryErrors } from "../../shared/tryErrors.js";
 import { attemptText } from "../../shared/attemptText.js";
 import { failedAttempts, Times, waitsForRetry } from "./taskTimes.js";
+import { isFinalState } from "../../shared/taskState.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { printableLine, printableText } from "../../shared/printable.js";
+import { Why } from "./why.js";
 import { Alert, GroupLink, StaleNotice, StateBadge, Time } from "./parts.js";
 
 export function TaskView({ id, task: taskId, now }: { id: string; task: string; now: number }): VNode {
-  const resource = useResource<TaskDetail>(`/tables/${id}/tasks/${taskId}`, { table: id });
+  const resource = useResource<TaskDetail>(`/tables/${id}/tasks/${taskId}`, { table: id, isFinal: hasEnded });
   const { value, problem, refresh } = resource;
   if (value === null || value.task.id !== taskId) {
     return html`<main id="main" class="task" aria-busy=${problem === null}>
@@ -48,16 +50,8 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
       <${Actions} table=${id} task=${task} done=${refresh} deleted=${() => leave(id)} />
     </div>
     <${Times} task=${task} now=${now} />
-    ${
-      value.waits.length > 0 &&
-      html`<section>
-        <h2>Why it is waiting</h2>
-        <ul class="panel reasons">
-          ${value.waits.map((reason) => html`<li key=${reason}>${printableLine(withLocalTimes(reason))}</li>`)}
-        </ul>
-      </section>`
-    }
-    <${Dependencies} table=${id} id=${task.id} />
+    <${Why} table=${id} page=${value} done=${refresh} />
+    <${Dependencies} table=${id} id=${task.id} ended=${hasEnded(value)} />
     <${LongText} title="Input" text=${task.input} sql=${true} />
     <${LongText} title="Args" text=${argumentsText(task)} />
     <${LongText} title=${`Error${ofAttempt}`} text=${task.error} failed=${true} />
@@ -77,12 +71,13 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
   </main>`;
 }
 
+/** Only a user can change such a task, so its page asks nothing again. */
+const hasEnded = ({ task }: TaskDetail): boolean => isFinalState(task.state) && !task.claimed;
+
 function leave(table: string): void {
   navigate(`/tables/${table}/tasks`);
   focusMainSoon();
 }
-
-const withLocalTimes = (text: string): string => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d/g, fullTimeText);
 
 function ChainView({ id, page }: { id: string; page: TaskDetail }): VNode {
   const { task, ancestors, ancestorsComplete, descendants, descendantsComplete } = page;

@@ -36,8 +36,8 @@ export function Settings({ table, page }: { table: string; page: Pick<TaskDetail
 }
 
 function settings({ columns, pid, remote, parent, ...task }: FullTask): [string, unknown][] {
-  const { max, repeat, rule, key, retry, attempt } = task;
-  return Object.entries({ max, repeat, rule, key, retry, attempt, ...columns, pid, remote, parent });
+  const { max, repeat, rule, key, role, retry, attempt } = task;
+  return Object.entries({ max, repeat, rule, key, role, retry, attempt, ...columns, pid, remote, parent });
 }
 
 function isNotable({ task, defaults }: Pick<TaskDetail, "task" | "defaults">, name: string, value: unknown): boolean {
@@ -58,6 +58,9 @@ function settingView(table: string, name: string, value: unknown): Shown {
   if (value === "") return html`<i>empty</i>`;
   if (name === "max" && typeof value === "number" && value < 0) return `${value} (pause of ${formatDuration(-value)})`;
   if (name === "after") return taskLinks(table, value);
+  if (name === "role" && typeof value === "string") {
+    return html`<a href=${`/tables/${table}/tasks?role=${encodeURIComponent(value)}`}>${printableLine(value)}</a>`;
+  }
   if (typeof value === "boolean") return value ? "yes" : "no";
   const text = jsonText(value);
   const isTime = /^\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d$/.test(text);

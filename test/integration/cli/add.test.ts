@@ -162,7 +162,7 @@ describe("pg-task add", () => {
       ],
       [["--quote", "\x7f", "--timeout=-1 s"], 'timeout must not be below 0, got "-1 s": '],
     ] as const;
-    const boundsCheck = "active_live_repeat_timeout_keep_count_delimiter_escape_quote";
+    const boundsCheck = "active > 0, live/repeat/timeout/keep/count >= 0, chars ASCII";
     for (const [options, reason] of wrong) {
       const { code, stdout, stderr } = await run("add", "SELECT 1", ...options);
       const expected = `pg-task: "public"."task" rejects the task: ${reason}new row for relation "task" violates check constraint "${boundsCheck}" (SQLSTATE 23514)\n`;
@@ -176,10 +176,8 @@ describe("pg-task add", () => {
     await client.query(`ALTER DATABASE ${pathname.slice(1)} SET pg_task.repeat = '-1 s'`);
     const byDefault = await run("add", "SELECT 1");
     await client.query(`ALTER DATABASE ${pathname.slice(1)} RESET pg_task.repeat`);
-    assert.match(
-      byDefault.stderr,
-      /rejects the task: new row for relation "task" violates check constraint "active_live_repeat_timeout_keep_count_delimiter_escape_quote"/,
-    );
+    const named = `rejects the task: new row for relation "task" violates check constraint "${boundsCheck}"`;
+    assert.ok(byDefault.stderr.includes(named), byDefault.stderr);
   });
 
   test("inserts a task with all given columns and prints its id", async () => {

@@ -10,6 +10,7 @@ import { projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const database = await createDatabase();
+const control = await createDatabase("empty");
 const client = await database.connect();
 const { env } = commandsOn(database);
 
@@ -26,12 +27,18 @@ const commands: Readonly<Record<string, readonly string[]>> = {
   show: ["show", "1"],
   next: ["next", "0 4 * * *"],
   add: ["add", "SELECT 5"],
+  wait: ["wait", "2"],
+  apply: ["apply", "jobs.json"],
+  import: ["import", "crontab", "crontab"],
   stop: ["stop", "1"],
   retry: ["retry", "2"],
   "run-now": ["run-now", "3"],
   delete: ["delete", "3"],
   pause: ["pause", "--group", "nobody"],
   resume: ["resume", "--group", "nobody"],
+  facade: ["facade", "cron"],
+  release: ["release", database.target.database, "--config", "two.json"],
+  serve: ["serve", database.target.database, "--config", "two.json"],
   "accept-copy": ["accept-copy"],
   prune: ["prune", "--older", "1 day", "--yes"],
   groups: ["groups"],
@@ -46,7 +53,12 @@ async function fillTable(): Promise<string> {
        ('SELECT 2', 'FAIL', now(), 'b', 'ERROR'), ('SELECT 3', 'PLAN', 'infinity', 'c', NULL)`,
   );
   await client.query("INSERT INTO task (input, rule) VALUES ('SELECT 4', '0 4 1 1 *')");
-  return await temporaryFolder();
+  const folder = await temporaryFolder();
+  await writeFile(join(folder, "jobs.json"), JSON.stringify({ jobs: { a: { repeat: "1 h", input: "SELECT 1" } } }));
+  await writeFile(join(folder, "crontab"), "0 3 * * * backup\n");
+  const two = { url: control.url, "pg_task.json": [{ data: database.target.database, user: database.target.user }] };
+  await writeFile(join(folder, "two.json"), JSON.stringify(two));
+  return folder;
 }
 
 /** Returns the keys of an object; for a list, those of its elements. */

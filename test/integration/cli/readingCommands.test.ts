@@ -40,7 +40,7 @@ describe("pg-task list", () => {
   test("lists the newest first, one line each, without a terminal", async () => {
     const { code, stdout, stderr } = await run("list");
     assert.deepEqual([code, stderr, ids(stdout)], [0, "", [huge, "4", "3", "2", "1"]]);
-    assert.equal(linesOf(stdout).at(-1), "1\tDONE\tfirst\t2024-01-01T00:00:00+00:00\t1500\tSELECT 1\t1\t\\N");
+    assert.equal(linesOf(stdout).at(-1), "1\tDONE\tfirst\t2024-01-01T00:00:00+00:00\t1500\tSELECT 1\t1\t\\N\t\\N");
   });
 
   for (const [args, expected] of [
@@ -76,7 +76,7 @@ describe("pg-task list", () => {
     }
     const { stdout } = await run("list", "--limit", "2");
     assert.deepEqual(
-      linesOf(stdout).map((line) => line.split("\t").at(-1)),
+      linesOf(stdout).map((line) => line.split("\t").at(-2)),
       ["\\N", "order 42"],
     );
     const shown = await shownBy(["list", "--limit", "2"], { columns: 200 });
@@ -323,8 +323,8 @@ describe("pg-task groups", () => {
       {
         group: "second",
         running: 0,
-        waiting: 1,
-        due: 0,
+        waiting: { value: 1, exact: true, least: 1 },
+        due: { value: 0, exact: true, least: 0 },
         oldest: "2999-01-01T00:00:00+00:00",
         oldestDueMs: null,
         paused: false,

@@ -159,6 +159,7 @@ describe("pg-task list --schedules", () => {
           "0",
           "\\N",
           "\\N",
+          "\\N",
         ],
         [
           "3",
@@ -173,8 +174,23 @@ describe("pg-task list --schedules", () => {
           "0",
           "\\N",
           "\\N",
+          "\\N",
         ],
-        ["2", "mail", "30 2 * * *", "Europe/Berlin", overGap, "FAIL", "SELECT 2", "false", "\\N", "0", "\\N", "\\N"],
+        [
+          "2",
+          "mail",
+          "30 2 * * *",
+          "Europe/Berlin",
+          overGap,
+          "FAIL",
+          "SELECT 2",
+          "false",
+          "\\N",
+          "0",
+          "\\N",
+          "\\N",
+          "\\N",
+        ],
       ],
     );
   });
@@ -364,6 +380,30 @@ const pauses = async (): Promise<(readonly [level: string, text: string, remedy:
     .map(({ level, text, remedy }) => [level, text, remedy]);
 
 describe("paused schedules", () => {
+  test("doctor, why and list say that a schedule or a group is suspended", async () => {
+    await client.query(
+      `INSERT INTO task_pause ("group", reason) VALUES ('mail', 'suspended after 3 failures in a row')`,
+    );
+    await asManager(
+      `INSERT INTO task (id, input, key, rule, zone, plan, due, ready, suspend, failures)
+       VALUES (1, '', 'nightly', '0 5 1 1 *', 'UTC', 'infinity', '2020-01-01', false, 10, 10)`,
+    );
+    assert.deepEqual(
+      (await pauses()).map(([, text]) => text),
+      [
+        'paused: "mail" (suspended after 3 failures in a row)',
+        "paused: 1 schedule: nightly (schedule 1), suspended after 10 failures in a row",
+      ],
+    );
+    assert.match((await run("why", "1")).stdout, /its schedule is suspended after 10 failures in a row\t/);
+    assert.match(await shownBy(["list", "--schedules"], { columns: 200 }), /suspended after 10 failures in a row/);
+    const [[, changed] = []] = [await fieldsOf("resume", "--schedule", "1")].flat();
+    assert.equal(changed, "changed");
+    assert.deepEqual((await client.query("SELECT failures, plan > now() AS planned FROM task")).rows, [
+      { failures: null, planned: true },
+    ]);
+  });
+
   test("doctor and status count them, and name the command that resumes them", async () => {
     await client.query(
       `INSERT INTO task (id, input, key, rule, zone) VALUES (1, '', 'nightly', '0 5 1 1 *', 'UTC'), (2, '', NULL, '0 6 1 1 *', 'UTC')`,
@@ -386,8 +426,8 @@ describe("paused schedules", () => {
     assert.deepEqual(tables[0].pausedSchedules, {
       count: 2,
       first: [
-        { id: "1", key: "nightly" },
-        { id: "3", key: null },
+        { id: "1", key: "nightly", role: null, suspendedAfter: null },
+        { id: "3", key: null, role: null, suspendedAfter: null },
       ],
     });
     await run("pause", "--group", "g");

@@ -130,14 +130,28 @@ test("stop terminates open sessions instead of waiting for them", async () => {
   });
 });
 
-test("an unexpected end is reported with its signal", async () => {
-  const next = await start({ dataDirectory });
+test("an unexpected end is reported with its signal, and not explained by errors that came before", async () => {
+  const recording = recordingLog();
+  const next = await start({ dataDirectory, log: recording.log });
+  await withConnectionTo(next.url, async (client) => {
+    await assert.rejects(client.query("SELECT 1/0"));
+    await assert.rejects(client.query("SELECT pg_terminate_backend(pg_backend_pid())"));
+  });
+  await until("the session's end is in the log", async () =>
+    recording.lines.some((line) => line.msg.includes("FATAL:  terminating connection")),
+  );
   process.kill(next.pid, "SIGKILL");
-  assert.match(await next.ended, /^signal SIGKILL; its last log lines: /);
+  assert.equal(await next.ended, "signal SIGKILL; it has logged nothing about its end");
   const recovered = await start({ dataDirectory });
   const { rows } = await withConnectionTo(recovered.url, (client) => client.query("SELECT value FROM kept"));
   assert.deepEqual(rows, [{ value: 42 }]);
   await recovered.stop();
+});
+
+test("an end that the server has logged is reported with its log lines", async () => {
+  const next = await start({ dataDirectory });
+  process.kill(next.pid, "SIGINT");
+  assert.match(await next.ended, /^exit code 0; its last log lines: LOG: {2}received fast shutdown request/);
 });
 
 test("an existing empty folder is accepted", async () => {
@@ -162,10 +176,10 @@ test("as root, folders above the data may be closed to the server's account, or 
 
 test("a server that never becomes ready is reported as an error", async () => {
   const installed = { ...(await installedPackage()), native: await silentPackage() };
-  const waiting = start({ dataDirectory }, { installed, silenceLimitMs: 200, cacheFolders: [] });
+  const waiting = start({ dataDirectory }, { installed, silenceLimitMs: 3_000, cacheFolders: [] });
   await assert.rejects(waiting, {
     code: "EMBEDDED_FAILED",
-    message: /was not ready, and logged nothing for 200 ms; its last log lines: LOG: {2}hanging/,
+    message: /was not ready, and logged nothing for 3000 ms; its last log lines: LOG: {2}hanging/,
   });
 });
 

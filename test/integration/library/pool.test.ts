@@ -131,3 +131,37 @@ it("a connection that is not opened in time is an outage, and goes to the pool i
   await released;
   assert.equal(pool.idleCount, pool.totalCount);
 });
+
+it("a connection returns to the pool when no request to cancel can reach it any more", async () => {
+  const pool = openPool();
+  const gate = new EventEmitter();
+  let connects = 0;
+  let idle: number | null = null;
+  const slow = withConnect(pool, async () => {
+    connects += 1;
+    if (connects === 2) {
+      const opened = once(gate, "open");
+      gate.emit("asked");
+      await opened;
+      idle = pool.idleCount;
+    }
+    return await pool.connect();
+  });
+  const locker = await openPool().connect();
+  await locker.query("BEGIN; LOCK TABLE task IN ACCESS EXCLUSIVE MODE");
+  const controller = new AbortController();
+  const adding = new TaskClient(slow).add({ ...later, group: "aborted late" }, { signal: controller.signal });
+  const until = async (query: string): Promise<void> => {
+    while ((await locker.query(query)).rowCount === 0);
+  };
+  await until("SELECT FROM pg_locks WHERE relation = 'task'::regclass AND NOT granted");
+  const asked = once(gate, "asked");
+  controller.abort();
+  await asked;
+  await locker.query("COMMIT");
+  await until(`SELECT FROM task WHERE "group" = 'aborted late'`);
+  locker.release();
+  gate.emit("open");
+  await adding;
+  assert.equal(idle, 0);
+});

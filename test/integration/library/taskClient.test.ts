@@ -80,6 +80,8 @@ describe("add", () => {
       drift: true,
       key: "k",
       retry: 3,
+      suspend: 4,
+      tell: "ends",
       sqlstate: ["40", "55P03"],
       keep: "5 days",
       delete: false,
@@ -114,7 +116,10 @@ describe("add", () => {
     assert.equal(new Date(plan).toISOString(), "2100-01-02T03:04:05.678Z");
     assert.ok(created !== null && Number.isFinite(Date.parse(created)));
     assert.doesNotMatch(remote ?? "", /secret/);
-    const none = "take start stop output error errors after upon rule zone catchup overlap attempt pid".split(" ");
+    const none =
+      "take start stop output error errors after upon rule zone jitter within catchup overlap attempt pid role failures".split(
+        " ",
+      );
     assert.deepEqual(rest, {
       ...given,
       ...Object.fromEntries(none.map((name) => [name, null])),
@@ -437,10 +442,9 @@ describe("add", () => {
       await refuses(tasks.addMany([{ input: "SELECT 1", key: null }], { ifKeyTaken }), message);
       assert.deepEqual(await tasks.addMany([], { ifKeyTaken }), []);
     }
-    // Which of the tasks has the invalid value is not known if a statement may hold fewer rows than there are tasks.
     await rejects(
       tasks.addMany([again, again, { input: "SELECT", plan: "soon" }], { ifKeyTaken: "join" }),
-      /rejects the task: invalid input syntax for type timestamp/,
+      /rejects tasks\[2\]: invalid input syntax for type timestamp/,
     );
   });
 
@@ -522,9 +526,39 @@ describe("addMany", () => {
     await fails(
       tasks.addMany(twice),
       "TASK_KEY_TAKEN",
-      /rejects the task: .*: several of the tasks have the key "twice"; /,
+      /rejects tasks\[2\]: .*: several of the tasks have the key "twice"; /,
     );
     assert.deepEqual(await inputs(), [...before, "SELECT 'taken'"]);
+  });
+
+  it("finds out which task is refused if the server does not say so", async () => {
+    const own = await createDatabase();
+    const client = await own.connect();
+    await client.query("ALTER TABLE task ADD COLUMN ticket int UNIQUE, ADD COLUMN age int CHECK (age > 0)");
+    await using ours = new TaskClient(own.url);
+    const many = Array.from({ length: 21 }, (_, n) => ({ input: "SELECT", retry: n, columns: { age: 1, ticket: n } }));
+    const at = (n: number, wrong: object): Promise<string[]> =>
+      ours.addMany(many.map((good, index) => (index === n ? { ...good, ...wrong } : good)));
+    for (const n of [0, 10, 11, 20]) {
+      const place = `rejects tasks\\[${n}\\]: `;
+      await fails(at(n, { retry: -1 }), "TASK_REJECTED", new RegExp(`${place}retry must be 0 or more, not -1 `));
+      await fails(at(n, { rule: "never" }), "TASK_REJECTED", new RegExp(place));
+      await fails(at(n, { columns: { age: 0 } }), "TASK_REJECTED", new RegExp(`${place}.*"task_age_check"`));
+      await fails(at(n, { columns: { agee: 1 } }), "TASK_REJECTED", new RegExp(`${place}.*"agee"`));
+    }
+    await fails(at(20, { columns: { ticket: 3 } }), "TASK_REJECTED", /rejects tasks\[20\]: duplicate key /);
+    await fails(
+      ours.addMany(many.map((good) => ({ ...good, retry: -1 }))),
+      "TASK_REJECTED",
+      /rejects tasks\[0\]: retry/,
+    );
+    // The caller's client may be in a transaction.
+    await using callers = new TaskClient(client);
+    const [first = ""] = await callers.addMany(many.slice(0, 2));
+    const unknown = callers.addMany([many[2] ?? "", { input: "SELECT", retry: -1 }]);
+    await fails(unknown, "TASK_REJECTED", /rejects one of the tasks: retry must be 0 or more, not -1 /);
+    const { rows } = await client.query("SELECT count(*)::integer FROM task");
+    assert.deepEqual([rows, first === ""], [[{ count: 2 }], false]);
   });
 
   it("adds tasks with different columns in their order, and none if one is refused", async () => {
@@ -548,7 +582,8 @@ describe("addMany", () => {
     const ids = await ours.addMany(many);
     assert.equal(new Set(ids).size, many.length);
     assert.equal((await ours.get(ids.at(-1) ?? ""))?.data, "39999");
-    await rejects(ours.addMany([...many, { input: "SELECT", data: "x", timeout: "soon" }]), /interval/);
+    const wrong = { input: "SELECT", data: "x", timeout: "soon" };
+    await rejects(ours.addMany([...many, wrong]), /rejects tasks\[40000\]: invalid input syntax for type interval/);
     const client = await own.connect();
     const { rows } = await client.query<{ count: string }>("SELECT count(*) FROM task");
     assert.equal(rows[0]?.count, "40000");
@@ -1230,3 +1265,36 @@ describe("errors", () => {
     assert.equal((await ours.get(id))?.state, "PLAN");
   });
 });
+
+it("add can be aborted, and has added nothing then", async () => {
+  await using adder = new TaskClient(database.url);
+  const reason = new Error("no longer wanted");
+  await assert.rejects(adder.add("SELECT 'early'", { signal: AbortSignal.abort(reason) }), reason);
+  const locker = await database.connect();
+  await locker.query("BEGIN; LOCK TABLE task IN ACCESS EXCLUSIVE MODE");
+  for (const add of [
+    (signal: AbortSignal) => adder.add("SELECT 'late'", { signal }),
+    (signal: AbortSignal) => adder.addMany(["SELECT 'late'", "SELECT 'later'"], { signal }),
+  ]) {
+    const controller = new AbortController();
+    const adding = add(controller.signal);
+    await waitForLock(locker);
+    controller.abort(reason);
+    await assert.rejects(adding, reason);
+  }
+  await locker.query("COMMIT");
+  assert.match(await adder.add("SELECT 'after'", { signal: new AbortController().signal }), /^\d+$/);
+  const { rows } = await locker.query<{ input: string }>("SELECT input FROM task WHERE input ~ 'early|late'");
+  assert.deepEqual(rows, []);
+});
+
+/** Waits until another connection to this database waits for a lock. */
+async function waitForLock(client: Client): Promise<void> {
+  for (;;) {
+    const { rows } = await client.query(
+      `SELECT FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+       WHERE NOT l.granted AND a.datname = current_database() AND a.query LIKE '%INSERT%'`,
+    );
+    if (rows.length > 0) return;
+  }
+}

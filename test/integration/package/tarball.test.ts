@@ -180,6 +180,19 @@ describe("in an empty project", () => {
     await npm(["rebuild", "--no-audit"], folder);
   });
 
+  it("contains the script of the page with its libraries, which are not installed", async () => {
+    const bundle = join(folder, "node_modules/pg-task/dist/src/web/bundle");
+    assert.doesNotMatch(await readFile(join(bundle, "page.js"), "utf8"), /(?:^|[;}])import\b/);
+    const licences = await readFile(join(bundle, "LICENSES.txt"), "utf8");
+    const libraries = [...licences.matchAll(/^([@\w][^\s@]*)@[\d.]+$/gm)].map(([, name = ""]) => name);
+    assert.ok(libraries.includes("preact") && libraries.includes("uplot"), libraries.join());
+    const installed = await readdir(join(folder, "node_modules"), { recursive: true });
+    assert.deepEqual(
+      libraries.filter((name) => installed.includes(name)),
+      [],
+    );
+  });
+
   it("has a size that docs/operation.md states", async () => {
     const [, packed = "0", unpacked = "0"] =
       /The package has ([\d.]+) MB, and ([\d.]+) MB when it is unpacked/.exec(

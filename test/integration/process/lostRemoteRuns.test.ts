@@ -20,8 +20,9 @@ await server.admin.query("CREATE TABLE effect (what text)");
 const lasting = (what: string): string =>
   `SET client_connection_check_interval = 0; INSERT INTO effect VALUES ('${what}'); SELECT pg_advisory_xact_lock_shared(7)`;
 
+/** They write no proof, so it counts whether their backends are gone. */
 const insert = (input: string, remote: string, group = "group"): Promise<string> =>
-  insertTask(client, input, { remote, group });
+  insertTask(client, input, { remote, group, atomic: false });
 
 /** Returns the pids of the second server's backends that run the input of `lasting(what)`. */
 async function running(what: string): Promise<number[]> {

@@ -41,6 +41,9 @@ test("log and /health report stalled tasks", async () => {
   await tasks.run("SELECT 1", { group: "warm" });
   assert.equal((await stalls()).level, "ok");
   assert.equal(await stalled(), null);
+  // A due task that must not start keeps the manager from ending.
+  await client.query("INSERT INTO task_pause (\"group\") VALUES ('paused')");
+  await tasks.insert({ input: "SELECT 1", group: "paused" });
 
   // Without this trigger, inserts do not wake the manager.
   await client.query("ALTER TABLE task DISABLE TRIGGER task_wake_up");
@@ -61,7 +64,7 @@ test("log and /health report stalled tasks", async () => {
   assert.deepEqual(await stalled().then((it) => it?.tasks), [id]);
   await program.line("due tasks start again");
   while ((await stalled()) !== null) await sleep(50);
-  await client.query("ALTER TABLE task ENABLE TRIGGER task_wake_up");
+  await client.query("ALTER TABLE task ENABLE TRIGGER task_wake_up; DELETE FROM task WHERE \"group\" = 'paused'");
   await program.end();
 });
 

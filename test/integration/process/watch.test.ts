@@ -80,7 +80,7 @@ describe("pg-task watch on a large table", async () => {
   }
 
   /** The number of tasks that the terminal of 30 lines shows here. */
-  const perPage = 19;
+  const perPage = 18;
 
   test("scrolls by lines, pages and to both ends", async () => {
     const program = await watch();
@@ -203,9 +203,9 @@ test("rates are marked as lower bounds if too few rows are read", async () => {
     "INSERT INTO task (input, state, start, stop) SELECT '', 'DONE', now(), now() FROM generate_series(1, 20000)",
   );
   const program = new OnTerminal(["watch"], { env: { DATABASE_URL: busy.url, NO_COLOR: "1" } });
-  await program.until("ended      at least 20,000 in the last minute, at least 20,000 in the last hour");
+  await program.until("finished   at least 20,000 in the last minute, at least 20,000 in the last hour");
   await user.query("UPDATE task SET stop = now() - interval '2 minutes' WHERE id = 1");
-  await program.until("ended      19,999 in the last minute, at least 20,000 in the last hour");
+  await program.until("finished   19,999 in the last minute, at least 20,000 in the last hour");
   program.type("q");
   assert.equal(await program.end(), 0);
 });

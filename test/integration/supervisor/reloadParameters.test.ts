@@ -129,6 +129,7 @@ const settings = {
   "pg_task.run": { value: 64, line: { run: 64 } },
   "pg_task.output": { value: "1kB", line: { outputLimit: 1024 } },
   "pg_task.ceiling": { value: "3 min", line: { ceilingMs: 180_000 } },
+  "pg_task.slow": { value: "4 min", line: { slowMs: 240_000 } },
   "pg_task.sqlstate": { value: "40, !40P01", line: { sqlstates: ["40", "!40P01"] } },
   "pg_task.crash": { value: 4, line: { crash: 4 } },
   "pg_work.close": { value: 65, line: { closeMs: 65 } },
@@ -159,6 +160,9 @@ const others: readonly ParameterName[] = [
   "pg_conf.log",
   // Tested in integration/manager/sessions/reserve.
   "pg_conf.reserve",
+  // These two are tested in integration/manager/sessions/shares.
+  "pg_task.share",
+  "pg_task.weights",
   // Tested in integration/process/frozenLeader.
   "pg_conf.frozen",
   // These two are tested in integration/web/server, and the next two in integration/web/access.
@@ -166,6 +170,10 @@ const others: readonly ParameterName[] = [
   "pg_http.token",
   "pg_http.readonly",
   "pg_http.hosts",
+  // Tested in integration/web/mounted.
+  "pg_http.base",
+  "pg_http.user",
+  "pg_http.proxies",
 ];
 
 it("covers every parameter of the file", () => {

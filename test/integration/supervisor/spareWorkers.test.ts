@@ -6,7 +6,7 @@ import { test } from "../../support/limitedTest.js";
 
 test("returns an idle thread once, and a new one when none is idle", async () => {
   const spare = new SpareWorkers();
-  spare.fillUp(1);
+  spare.keep(1);
   const first = spare.take();
   const second = spare.take();
   assert.notEqual(first.worker.threadId, second.worker.threadId);
@@ -17,14 +17,14 @@ test("returns an idle thread once, and a new one when none is idle", async () =>
 
 test("drops an idle thread that died, and replaces it", async () => {
   const spare = new SpareWorkers();
-  spare.fillUp(1);
+  spare.keep(1);
   const taken = spare.take();
   await once(taken.worker, "online");
-  spare.fillUp(1);
+  spare.keep(1);
   const [dies] = spare.idle;
   await Promise.all([once(dies?.worker ?? taken.worker, "exit"), dies?.worker.terminate()]);
   assert.equal(spare.idle.length, 0);
-  spare.fillUp(1);
+  spare.keep(1);
   assert.equal(spare.idle.length, 1);
   assert.notEqual(spare.idle[0], dies);
   await spare.terminate();
@@ -33,7 +33,7 @@ test("drops an idle thread that died, and replaces it", async () => {
 
 test("leaves no thread when terminated", async () => {
   const spare = new SpareWorkers();
-  spare.fillUp(2);
+  spare.keep(2);
   const exits = spare.idle.map(({ worker }) => once(worker, "exit"));
   await spare.terminate();
   await Promise.all(exits);

@@ -96,7 +96,7 @@ it("replaces a half-open connection", async () => {
   // Concurrent requests, so that both connections are open.
   await Promise.all(["groups", "tasks"].map((what) => web.request(`/api/tables/${id}/${what}`)));
   assert.equal(proxy.freeze("pg_task web"), 3);
-  const [{ status, text }, others] = await Promise.all([web.request(`/api/tables/${id}/groups`), rowsOrErrors()]);
+  const [{ status, text }, others] = await Promise.all([web.request(`/api/tables/${id}/tasks`), rowsOrErrors()]);
   assert.equal(status, 503);
   assert.match(text, /the server does not answer/);
   assert.equal(others["task"], 0);

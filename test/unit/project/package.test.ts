@@ -23,12 +23,12 @@ const others = [
   /^docs\/(?:(?:decisions|tutorials)\/)?[\w-]+\.md$/,
   /^docs\/img\/[\w-]+\.(?:png|svg)$/,
   /^examples\/[\w.-]+$/,
-  /^(?:package|pg_task\.schema)\.json$/,
+  /^(?:package|pg_task\.(?:jobs\.)?schema)\.json$/,
   /^man\/pg-task\.1$/,
   /^ecosystem\.config\.cjs$/,
   /^src\/manager\/schema\/calendar\/\w+\.sql$/,
-  /^src\/manager\/schema\/migration\.sql$/,
-  /^src\/web\/page\/\w+\.(?:css|svg)$/,
+  /^src\/manager\/schema\/(?:migration|facadeCron|users)\.sql$/,
+  /^src\/web\/page\/icon\.svg$/,
 ];
 
 it("ships of the compiled code only that of src", () => {

@@ -153,7 +153,7 @@ BEGIN
         ELSE first
       END;
     END IF;
-    step := CASE WHEN is_stepped THEN :"schema".task_cron_value(split_part(item, '/', 2), NULL) ELSE 1 END;
+    step := CASE WHEN is_stepped THEN :"schema".task_cron_value(split_part(item, '/', 2), NULL::text[]) ELSE 1 END;
     IF first IS NULL OR last IS NULL THEN
       PERFORM :"schema".task_cron_refuse(rule, part, format('''%s'' is not understood', item));
     ELSIF first < low OR greatest(first, last) > highest THEN
@@ -271,7 +271,7 @@ BEGIN
         from_day);
       IF day IS NOT NULL THEN
         RETURN month_start + day
-          + CASE WHEN month_start + day = since::date THEN start ELSE :"schema".task_cron_time('00:00', sets) END;
+          + CASE WHEN month_start + day = since::date THEN start ELSE :"schema".task_cron_time(time '00:00', sets) END;
       END IF;
       month := month + 1;
     ELSE
@@ -290,7 +290,7 @@ DECLARE
   days text[];
   is_day boolean;
 BEGIN
-  IF :"schema".task_cron_wall('2000-01-01', sets, joint) IS NOT NULL THEN
+  IF :"schema".task_cron_wall(timestamp '2000-01-01', sets, joint) IS NOT NULL THEN
     RAISE EXCEPTION 'rule "%" does not come again before the year 2601', rule USING ERRCODE = '22023';
   END IF;
   -- If one of the two day fields were enough, there would be a time, because every weekday occurs. So both have to fit.
@@ -320,12 +320,12 @@ DECLARE
   text_rule text COLLATE "C" := rule;
   fields text[] COLLATE "C" := :"schema".task_cron_fields(text_rule);
   sets bit varying[] := ARRAY[
-    :"schema".task_cron_set(text_rule, 'second', fields[1], 0, 59, 60, NULL),
-    :"schema".task_cron_set(text_rule, 'minute', fields[2], 0, 59, 60, NULL),
-    :"schema".task_cron_set(text_rule, 'hour', fields[3], 0, 23, 24, NULL),
-    :"schema".task_cron_set(text_rule, 'day', fields[4], 1, 31, 95, NULL),
-    :"schema".task_cron_set(text_rule, 'month', fields[5], 1, 12, 13, '{NULL,JAN,FEB,MAR,APR,MAY,JUN,JUL,AUG,SEP,OCT,NOV,DEC}'),
-    :"schema".task_cron_set(text_rule, 'weekday', fields[6], 0, 6, 49, '{SUN,MON,TUE,WED,THU,FRI,SAT}')];
+    :"schema".task_cron_set(text_rule, 'second', fields[1], 0, 59, 60, NULL::text[]),
+    :"schema".task_cron_set(text_rule, 'minute', fields[2], 0, 59, 60, NULL::text[]),
+    :"schema".task_cron_set(text_rule, 'hour', fields[3], 0, 23, 24, NULL::text[]),
+    :"schema".task_cron_set(text_rule, 'day', fields[4], 1, 31, 95, NULL::text[]),
+    :"schema".task_cron_set(text_rule, 'month', fields[5], 1, 12, 13, '{NULL,JAN,FEB,MAR,APR,MAY,JUN,JUL,AUG,SEP,OCT,NOV,DEC}'::text[]),
+    :"schema".task_cron_set(text_rule, 'weekday', fields[6], 0, 6, 49, '{SUN,MON,TUE,WED,THU,FRI,SAT}'::text[])];
   -- As in Vixie cron, both day fields have to fit if one of them begins with *. Otherwise one is enough.
   joint boolean := fields[4] ~ '^[*?]' OR fields[6] ~ '^[*?]';
   fixed boolean := fields[2] !~ '^[*]' AND fields[3] !~ '^[*]';

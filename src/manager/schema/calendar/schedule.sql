@@ -118,7 +118,7 @@ SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f
   IF :"schema".task_rule_kind(rule) = 'recurrence' THEN
     PERFORM :"schema".task_rrule_check(rule, zone);
   ELSE
-    PERFORM :"schema".task_cron_next(rule, zone, '2000-01-01 00:00:00+00');
+    PERFORM :"schema".task_cron_next(rule, zone, timestamptz '2000-01-01 00:00:00+00');
   END IF;
 END $function$;
 

@@ -6,7 +6,17 @@ import type { TaskTable } from "../taskTable.js";
 import type { OptionCheck } from "./optionCheck.js";
 import { isPartitionedByPlan, orderCheck, refusedOrderCheck } from "./orderCheck.sql.js";
 import { scheduleCheck } from "./scheduleCheck.sql.js";
-import { argumentsCheck, gapCheck, keyCheck, refusedKeyCheck, retryCheck, roleCheck } from "./valueChecks.sql.js";
+import {
+  argumentsCheck,
+  gapCheck,
+  keyCheck,
+  refusedKeyCheck,
+  retryCheck,
+  roleCheck,
+  suspendCheck,
+  tellCheck,
+  withinCheck,
+} from "./valueChecks.sql.js";
 
 /** The comment of the function begins with this text. A digest of the statements that created it follows. */
 const ownComment = "pg-task options ";
@@ -23,7 +33,10 @@ const optionChecks = (
   ...(keyProblem === null ? [keyCheck] : []),
   argumentsCheck,
   gapCheck,
-  roleCheck,
+  suspendCheck,
+  tellCheck,
+  withinCheck,
+  ...(table.usersOwner === null ? [roleCheck] : []),
   scheduleCheck(table, zone),
   byPlan ? refusedOrderCheck : orderCheck,
 ];

@@ -2,8 +2,11 @@ import { identifier } from "../../../shared/postgres/quoting.js";
 import type { TaskTable } from "../taskTable.js";
 import { isAnySet, notifyManager, type OptionCheck } from "./optionCheck.js";
 
+/** A longer one would leave no relation between a rule and its runs. */
+const maxJitter = "interval '31 days'";
+
 export function scheduleCheck(table: TaskTable, zone: string): OptionCheck {
-  const columns = ["rule", "zone", "catchup", "overlap"];
+  const columns = ["rule", "zone", "catchup", "overlap", "jitter"];
   return {
     watched: [...columns, "plan", "repeat", "drift"],
     isUsed: isAnySet(columns),
@@ -17,6 +20,8 @@ export function scheduleCheck(table: TaskTable, zone: string): OptionCheck {
       "is_loaded boolean := false",
       "is_tried boolean := false",
       "begins_run boolean := false",
+      "jitter_changed boolean := false",
+      "shift interval",
     ],
     body: checkBody(table, zone),
   };
@@ -27,6 +32,34 @@ const beginRun = `
     NEW.attempt := 0;
     NEW.crash := 0;
     ${["take", "start", "stop", "pid", "output", "error", "errors"].map((name) => `NEW.${name} := NULL;`).join(" ")}`;
+
+/** The key, or the first row, decides how much later than its rule the schedule runs. */
+const chooseShift = `
+  jitter_changed := TG_OP = 'UPDATE' AND NEW.jitter IS DISTINCT FROM OLD.jitter;
+  IF NEW.rule IS NULL AND NEW.jitter IS NOT NULL AND NOT jitter_changed AND TG_OP = 'UPDATE' THEN
+    -- The schedule ends.
+    NEW.jitter := NULL;
+    NEW.shift := NULL;
+  ELSIF NEW.rule IS NULL AND NEW.jitter IS NOT NULL THEN
+    RAISE EXCEPTION 'jitter is set without rule' USING ERRCODE = 'invalid_parameter_value',
+      HINT = 'It spreads the times of a rule. The time of a repeat depends on its first plan.';
+  ELSIF NEW.jitter NOT BETWEEN interval '1 second' AND ${maxJitter} THEN
+    RAISE EXCEPTION 'jitter must be between 1 second and 31 days, not %', NEW.jitter USING ERRCODE = 'invalid_parameter_value';
+  ELSIF jitter_changed OR TG_OP = 'INSERT' AND NEW.shift IS NULL THEN
+    NEW.shift := make_interval(secs => mod(hashtext(coalesce(NEW.key, NEW.id::text))::bigint & 2147483647,
+      floor(date_part('epoch', NEW.jitter))::bigint)::float8);
+  END IF;
+  shift := coalesce(NEW.shift, interval '0');`;
+
+/** A waiting row keeps its place in the schedule. */
+const moveByShift = `
+    IF jitter_changed AND NOT rule_changed AND NOT plan_changed AND NEW.wait IS NULL THEN
+      IF NEW.due IS NOT NULL THEN
+        NEW.due := NEW.due + shift - coalesce(OLD.shift, interval '0');
+      ELSIF NEW.state::text = 'PLAN' AND NEW.owner IS NULL THEN
+        NEW.plan := NEW.plan + shift - coalesce(OLD.shift, interval '0');
+      END IF;
+    END IF;`;
 
 /**
  * If a user moves the plan of a waiting row, the schedule goes on from the new plan, which \`due\` records unless it is a
@@ -42,9 +75,10 @@ const beginRun = `
  */
 function checkBody({ schema }: TaskTable, zone: string): string {
   const calendar = identifier(schema);
+  const nextAt = `${calendar}.task_next(NEW.rule, NEW.zone, NEW.plan - shift - interval '1 microsecond') + shift`;
   return `
   <<schedule>>
-  BEGIN
+  BEGIN${chooseShift}
   IF TG_OP = 'UPDATE' THEN
     rule_changed := (NEW.rule, NEW.zone) IS DISTINCT FROM (OLD.rule, OLD.zone);
     plan_changed := NEW.plan IS DISTINCT FROM OLD.plan AND NEW.due IS NOT DISTINCT FROM OLD.due;
@@ -60,12 +94,12 @@ function checkBody({ schema }: TaskTable, zone: string): string {
       ELSE
         begins_run := rule_changed OR plan_changed AND isfinite(NEW.plan) AND NEW.plan > statement_timestamp()
           AND ${calendar}.task_rule_kind(NEW.rule) <> 'query'
-          AND ${calendar}.task_next(NEW.rule, NEW.zone, NEW.plan - interval '1 microsecond') IS NOT DISTINCT FROM NEW.plan;
+          AND ${nextAt} IS NOT DISTINCT FROM NEW.plan;
       END IF;
     END IF;
     -- Neither a retry nor a change of its plan moves the schedule.
-    plan_changed := plan_changed AND (NEW.plan = 'infinity' OR NOT is_tried OR begins_run);
-    IF rule_changed THEN
+    plan_changed := plan_changed AND (NEW.plan = 'infinity' OR NOT is_tried OR begins_run);${moveByShift}
+    IF rule_changed OR jitter_changed THEN
       -- The trigger that wakes the manager fires only for an UPDATE OF plan or state.
       ${notifyManager};
     END IF;
@@ -119,8 +153,13 @@ function checkBody({ schema }: TaskTable, zone: string): string {
     END IF;
     NEW.zone := coalesce(NEW.zone, ${calendar}.task_rule_zone(NEW.rule), nullif(current_setting('pg_task.zone', true), ''), ${zone});
     IF rule_changed AND is_waiting AND NOT is_loaded THEN
-      SELECT * INTO first_time FROM ${calendar}.task_first(NEW.rule, NEW.zone, NEW.plan);
-      NEW.plan := first_time.plan;
+      IF shift > interval '0' AND isfinite(NEW.plan) AND ${calendar}.task_rule_kind(NEW.rule) = 'recurrence' THEN
+        -- Without DTSTART, it begins at the plan, before it is shifted.
+        PERFORM ${calendar}.task_rule_check(NEW.rule, NEW.zone);
+        NEW.rule := ${calendar}.task_rrule_anchored(NEW.rule, NEW.zone, date_trunc('second', NEW.plan + interval '999999 microseconds'));
+      END IF;
+      SELECT * INTO first_time FROM ${calendar}.task_first(NEW.rule, NEW.zone, NEW.plan - shift);
+      NEW.plan := first_time.plan + shift;
       NEW.rule := first_time.rule;
       NEW.due := NULL;
       NEW.wait := NULL;
@@ -132,7 +171,7 @@ function checkBody({ schema }: TaskTable, zone: string): string {
       PERFORM ${calendar}.task_rule_check(NEW.rule, NEW.zone);
     ELSIF plan_changed THEN
       NEW.due := CASE WHEN NEW.plan = 'infinity' THEN coalesce(OLD.due, OLD.plan)
-        WHEN isfinite(NEW.plan) AND ${calendar}.task_next(NEW.rule, NEW.zone, NEW.plan - interval '1 microsecond') IS DISTINCT FROM NEW.plan
+        WHEN isfinite(NEW.plan) AND ${nextAt} IS DISTINCT FROM NEW.plan
           THEN NEW.plan END;
     END IF;
   END IF;

@@ -1,5 +1,6 @@
 import { sqlstatePattern } from "../../../shared/parseSqlstates.js";
 import { literal } from "../../../shared/postgres/quoting.js";
+import { maxNameBytes } from "../taskTable.js";
 import { notifyManager, refuse, type OptionCheck } from "./optionCheck.js";
 
 export const maxArgsBytes = 1 << 20;
@@ -9,7 +10,7 @@ const maxValues = 65_535;
 /** An index entry can take about 2,700 bytes. */
 const maxKeyBytes = 2000;
 
-/** Longest gap. A longer one, such as infinity, would keep its group from ever starting another task. */
+/** Longest gap and time limit. Longer ones, such as infinity, are no such thing, and times could exceed the range of dates. */
 const maxGap = "interval '1000 years'";
 
 /** `retry` and `backoff` have defaults, so the condition is true only for values that are refused. */
@@ -89,11 +90,50 @@ export const gapCheck: OptionCheck = {
   END IF;`,
 };
 
+export const suspendCheck: OptionCheck = {
+  watched: ["suspend"],
+  isUsed: "NEW.suspend < 0",
+  body: `
+  IF NEW.suspend < 0 THEN
+    ${refuse("suspend must be 0 or more, not %", { value: "NEW.suspend" })}
+  END IF;`,
+};
+
+/** NOTIFY accepts no other names, and a result could not be written. */
+export const tellCheck: OptionCheck = {
+  watched: ["tell"],
+  isUsed: `NEW.tell = '' OR octet_length(NEW.tell) > ${maxNameBytes}`,
+  body: `
+  IF NEW.tell = '' THEN
+    ${refuse("tell is empty", { hint: "A task that tells nobody has tell null." })}
+  ELSIF octet_length(NEW.tell) > ${maxNameBytes} THEN
+    ${refuse(`tell has % bytes, at most ${maxNameBytes} are allowed`, { value: "octet_length(NEW.tell)" })}
+  END IF;`,
+};
+
+/** A task that a user runs again has all its time. As a step of a chain whose time is over, it could not run at all. */
+export const withinCheck: OptionCheck = {
+  watched: ["within", "plan"],
+  isUsed: `NEW.within <= interval '0' OR NEW.within > ${maxGap}`,
+  wasUsed: "OLD.within IS NOT NULL",
+  body: `
+  IF NEW.within <= interval '0' THEN
+    ${refuse("within must be more than 0, not %", { value: "NEW.within" })}
+  ELSIF NEW.within > ${maxGap} THEN
+    ${refuse("within must be at most 1000 years")}
+  ELSIF TG_OP = 'UPDATE' AND OLD.state::text <> ALL (ARRAY['PLAN', 'TAKE', 'WORK']) AND NEW.state::text = 'PLAN' THEN
+    NEW.deadline := NULL;
+    NEW.within := CASE WHEN NEW.after IS NULL THEN NEW.within END;
+  END IF;`,
+};
+
+/** For a table without users. */
 export const roleCheck: OptionCheck = {
   watched: ["role"],
   isUsed: "NEW.role IS NOT NULL",
   body: `
   IF NEW.role IS NOT NULL THEN
-    RAISE EXCEPTION 'role is not supported yet' USING ERRCODE = 'feature_not_supported';
+    RAISE EXCEPTION 'the tasks of this table all run as its owner, not as %', NEW.role USING ERRCODE = 'feature_not_supported',
+      HINT = 'With "users": true in the entry of pg_task.json, each task runs as the role that wrote it.';
   END IF;`,
 };

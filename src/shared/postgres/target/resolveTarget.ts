@@ -59,8 +59,8 @@ export async function resolveTarget(given: GivenOptions, context: ConnectionCont
     user,
     connectTimeoutMs: read.connectTimeoutMs ?? defaultConnectTimeoutMs,
   };
-  if (options.text("password") !== undefined) return target;
   const passwordFile = options.text("passfile") ?? passwordFilePath(env);
+  if (options.text("password") !== undefined) return { ...target, othersPasswordFile: passwordFile };
   const { passwords = (path) => readPasswordFile(path, warn) } = context;
   const file = await passwords(passwordFile);
   return { ...(file === null ? target : withServers(target, addPasswords(target, file))), passwordFile };

@@ -26,6 +26,8 @@ export interface ConnectionTarget extends TargetServer {
   readonly otherServers?: readonly TargetServer[];
   /** The password file, which is read at each attempt to connect. Missing if the password was given. */
   readonly passwordFile?: string;
+  /** Where the passwords of other users are if this one's was given. */
+  readonly othersPasswordFile?: string;
   readonly sessionAttributes?: SessionAttributes;
   readonly loadBalance?: true;
   readonly database: string;

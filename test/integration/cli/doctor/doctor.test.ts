@@ -136,11 +136,14 @@ describe("pg-task doctor", () => {
 
   test("warns of tasks whose session is missing or gone", async () => {
     const owner = "2147483647 2001-01-01T00:00:00.000000";
+    // Triggers refuse a row that never had a session.
+    await client.query("SET session_replication_role = replica");
     const { rows } = await client.query<{ id: string }>(
       `INSERT INTO task (input, state, owner, remote) VALUES ('', 'WORK', NULL, NULL), ('', 'TAKE', $1, NULL),
          ('', 'WORK', $1, 'host=nowhere'), ('', 'WORK', pg_backend_pid() || ' x', NULL), ('', 'PLAN', NULL, NULL) RETURNING id`,
       [owner],
     );
+    await client.query("RESET session_replication_role");
     const [first, second] = rows.map(({ id }) => id);
     const found = await diagnose("orphans", "SELECT", "TRUNCATE task");
     assert.equal(found.level, "warn");
@@ -378,7 +381,7 @@ describe("pg-task doctor", () => {
     );
     assert.deepEqual([failed, level], [[], "warn"]);
     assert.match(text, /^asynchronous triggers are off: .*"public"\."task_async"\(\)/);
-    assert.match(remedy, /: ALTER FUNCTION "public"\."task_async"\(\) RENAME TO/);
+    assert.match(remedy, /: ALTER ROUTINE "public"\."task_async"\(\) RENAME TO/);
   });
 
   test("reports that autovacuum is disabled for the table", async () => {

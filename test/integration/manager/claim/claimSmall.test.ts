@@ -171,7 +171,7 @@ test("it reads the version of the settings that the claimed tasks belong to", as
   const { claimed, settingsVersion: changed } = await claim();
   assert.deepEqual(ids(claimed), ["1"]);
   assert.notEqual(changed, settingsVersion);
-  assert.equal(changed, await readSettingsVersion(manager));
+  assert.equal(changed, await readSettingsVersion(manager, table));
 });
 
 test("a task with a running key is skipped", async () => {

@@ -15,7 +15,7 @@ const { client, tasks } = await serve(
 /** For each statement that updates tasks, a pattern that only this statement matches. */
 const marks = {
   "claim small": "%), fits AS MATERIALIZED%",
-  "claim queued": "%needs_full%lead(id)%",
+  "claim plain": "%needs_full%lead(id)%",
   claim: "%ranked AS MATERIALIZED%",
   "complete plain": "%cardinality(%",
   complete: "% AS holds, %",
@@ -39,7 +39,7 @@ test("a single task is claimed by the small claim and completed by the plain com
   assert.deepEqual([...(await used()).keys()], ["claim small", "complete plain"]);
 });
 
-test("queued tasks are claimed by the queued claim and completed by the plain completion", async () => {
+test("queued tasks are claimed by the plain claim and completed by the plain completion", async () => {
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input) SELECT 'SELECT 1' FROM generate_series(1, 2000) RETURNING id`,
   );
@@ -47,7 +47,7 @@ test("queued tasks are claimed by the queued claim and completed by the plain co
   // How many also need the full statements depends on the load: a busy machine makes runs slow, and tasks behind them
   // are recalled.
   const names = [...(await used()).keys()];
-  assert.ok(names.includes("claim queued") && names.includes("complete plain"), names.join());
+  assert.ok(names.includes("claim plain") && names.includes("complete plain"), names.join());
 });
 
 test("a repeating task is completed by the full completion, which inserts its successor", async () => {

@@ -19,6 +19,7 @@ beforeEach(() => user.query("TRUNCATE task"));
 function makeParts() {
   const { groups, sessions, claimer: claiming, groupScanner } = createComponents(database.target);
   const given: string[] = [];
+  Object.defineProperty(sessions, "size", { value: 4 });
   sessions.offer = (count): OfferedSession[] =>
     Array.from({ length: Math.min(count, 4) }, (_, number) => ({
       number,

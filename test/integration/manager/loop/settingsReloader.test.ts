@@ -20,7 +20,12 @@ const components = Object.assign(createComponents(database.target), {
   },
 });
 after(() => components.ending.abort());
-const connection = { applySettings: () => {}, doubtHome: () => {}, leave: () => {} };
+const connection = {
+  applySettings: () => {},
+  doubtHome: () => {},
+  leave: () => {},
+  reloaded: () => events.emit("reloaded", renewal.isRunning),
+};
 const renewal = new SettingsReloader(components, connection);
 
 /**
@@ -65,4 +70,10 @@ test("an object reported missing during an attempt causes another attempt", asyn
   await once(events, "attempted");
   await once(events, "attempted");
   assert.equal(await countAttempts(), before + 2);
+});
+
+test("the manager is told when nothing is to be applied any more, because it could not fall asleep meanwhile", async () => {
+  renewal.restore();
+  const [isRunning] = await once(events, "reloaded");
+  assert.equal(isRunning, false);
 });

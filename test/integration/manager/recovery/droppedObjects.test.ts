@@ -89,10 +89,9 @@ describe("dropped objects of pg-task are created again", () => {
 test("the other ledger keeps its rows", async () => {
   await pgTask.stop();
   await client.query("INSERT INTO task_ledger_2 (id, take, running) VALUES (-7, 1, true); DROP TABLE task_ledger_1");
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", state: "WORK", id: -7 });
-  await client.query(
-    "UPDATE task SET owner = '1 2001-01-01T00:00:00.000000', take = 'epoch'::timestamptz + '1 us' WHERE id = -7",
-  );
+  const owner = "1 2001-01-01T00:00:00.000000";
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", state: "WORK", id: -7, owner });
+  await client.query("UPDATE task SET take = 'epoch'::timestamptz + '1 us' WHERE id = -7");
   await pgTask.start(config);
   assert.equal((await tasks.end(id)).state, "DONE");
 });

@@ -72,7 +72,7 @@ const expire: Way = async (connection, id) => {
 };
 
 const fail: Way = async (connection, id) =>
-  await endUnrun(connection, table, await readColumnSet(connection, table), [id], { unreadable: "test" });
+  await endUnrun(connection, table, await readColumnSet(connection, table), [id], { failed: "test" });
 
 const overlap: Way = async (connection, id) => {
   await planOverlapping(connection, table, await readColumnSet(connection, table), [{ id, owner }]);
@@ -116,7 +116,7 @@ function changedBefore(name: string, change: string): Client {
 
 for (const [what, statement, values, end, outcome] of [
   ["expires", "expire", { plan: "2001-01-01Z" }, expire, "GONE"],
-  ["is not readable", "fail unreadable", {}, fail, "FAIL"],
+  ["is not readable", "fail unrun", {}, fail, "FAIL"],
   ["has ended its session too often", "rescue", { ...running, crash: "2" }, rescue, "FAIL"],
 ] as const) {
   test(`the successor of a task that ${what} while a column is added has the value of that column`, async () => {

@@ -5,6 +5,7 @@ import { addedColumns } from "../../../../src/manager/schema/columns.js";
 import { boundsCheckName } from "../../../../src/manager/schema/boundsCheck.js";
 import { recordVersion } from "../../../../src/manager/schema/migrations.js";
 import type { TaskTable } from "../../../../src/manager/schema/taskTable.js";
+import { identifier } from "../../../../src/shared/postgres/quoting.js";
 import { createDatabase } from "../../../support/database.js";
 import { extensionTable, partitionedByPlan } from "../../../support/foreignTables.js";
 import { ensureTaskTable, makeEntry } from "../../../support/taskTables.js";
@@ -77,15 +78,22 @@ describe("a table of the first version", () => {
     assert.equal(checks["task_check"], "CHECK ((max < 100))");
   });
 
-  test("gets a check whose name lists the columns, unless this name is taken", async () => {
+  test("gets a check whose name says what the bounds are, unless this name is taken", async () => {
     const table = await ensureTaskTable(target, { schema: "named" });
-    assert.deepEqual(Object.keys(await checksOf(table)), [
-      "active_live_repeat_timeout_keep_count_delimiter_escape_quote",
-    ]);
+    assert.deepEqual(Object.keys(await checksOf(table)), [boundsCheckName]);
     const taken = await createVersionOne(client, "taken");
-    await client.query(`ALTER TABLE taken.task ADD CONSTRAINT ${boundsCheckName} CHECK (max < 100)`);
+    await client.query(`ALTER TABLE taken.task ADD CONSTRAINT ${identifier(boundsCheckName)} CHECK (max < 100)`);
     await ensureTaskTable(target, { schema: "taken" });
     assert.deepEqual(Object.keys(await checksOf(taken)).toSorted(), [boundsCheckName, "task_check"]);
+  });
+
+  test("and one of version 6, whose check had another name, get the present name", async () => {
+    const table = await ensureTaskTable(target, { schema: "six" });
+    const former = "active_live_repeat_timeout_keep_count_delimiter_escape_quote";
+    await client.query(`ALTER TABLE six.task RENAME CONSTRAINT ${identifier(boundsCheckName)} TO ${former}`);
+    await recordVersion(client, table, 6);
+    await ensureTaskTable(target, { schema: "six" });
+    assert.deepEqual(Object.keys(await checksOf(table)), [boundsCheckName]);
   });
 
   test("keeps its nine checks if one of them was changed", async () => {

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { takenUserFunctions } from "../../../../src/manager/schema/ensureUserFunctions.js";
+import { takenUserFunctions } from "../../../../src/manager/schema/functions/ensureUserFunctions.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
@@ -70,6 +70,19 @@ test("a user's own function of that name stays, and a log line says so", async (
   assert.deepEqual(await version("taken"), before);
   await client.query("ALTER FUNCTION taken.task_async() RENAME TO mine");
   assert.deepEqual(await ensured("taken"), []);
+});
+
+test("functions that call each other are not created without that of the same name", async () => {
+  await client.query(`
+    CREATE SCHEMA chained;
+    CREATE FUNCTION chained.task_chain(jsonb, text, text, text) RETURNS SETOF bigint LANGUAGE sql AS 'SELECT 1::bigint'`);
+  const [line = "", ...more] = await ensured("chained");
+  assert.deepEqual(more, []);
+  assert.match(line, /task_chain\W+\(jsonb, text, text, text\)/);
+  const { rows } = await client.query(
+    "SELECT FROM pg_proc WHERE pronamespace = 'chained'::regnamespace AND proname = 'task_chain'",
+  );
+  assert.equal(rows.length, 1);
 });
 
 test("a function with other parameters does not count", async () => {

@@ -125,7 +125,7 @@ describe("checks of the task table", () => {
     test(`reject ${column} ${value}`, async () => {
       await assert.rejects(
         client.query(`INSERT INTO task (input, ${column}) VALUES ('', $1::text::${taskColumns[column].type})`, [value]),
-        { code: "23514", constraint: "active_live_repeat_timeout_keep_count_delimiter_escape_quote" },
+        { code: "23514", constraint: "active > 0, live/repeat/timeout/keep/count >= 0, chars ASCII" },
       );
     });
   }

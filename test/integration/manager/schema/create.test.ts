@@ -181,6 +181,7 @@ describe("refuses and leaves unchanged", () => {
         ["indexes", "task_due_idx", "mine int"],
         ["pauses", "task_pause", "a int"],
         ["owed", "task_owed", "task bigint"],
+        ["failures", "task_group_failures", "hash bigint, failures integer"],
         ["dependencies", "task_after", "predecessor bigint, task bigint"],
       ] as const
     ).map(

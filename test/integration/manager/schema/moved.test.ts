@@ -105,7 +105,7 @@ test("a table is moved with all its objects: the start replaces its functions", 
   await client.query(`DO $$ DECLARE o record; BEGIN
     FOR o IN SELECT format('ALTER TABLE warehouse.%I SET SCHEMA other', relname) AS move FROM pg_class
         WHERE relnamespace = 'warehouse'::regnamespace AND relkind IN ('r', 'v')
-      UNION ALL SELECT format('ALTER FUNCTION %s SET SCHEMA other', oid::regprocedure) FROM pg_proc
+      UNION ALL SELECT format('ALTER ROUTINE %s SET SCHEMA other', oid::regprocedure) FROM pg_proc
         WHERE pronamespace = 'warehouse'::regnamespace LOOP
       EXECUTE o.move;
     END LOOP;

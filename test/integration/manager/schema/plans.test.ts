@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
 import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
-import { claimQueued } from "../../../../src/manager/claim/claimQueued.sql.js";
+import { claimPlain } from "../../../../src/manager/claim/claimPlain.sql.js";
 import { claimSmall } from "../../../../src/manager/claim/claimSmall.sql.js";
 import type { OwnedResult } from "../../../../src/manager/model/tasks.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
@@ -15,6 +15,7 @@ import {
   deleteAwaited,
   readEndedDependencies,
   releaseDependents,
+  removeRead,
 } from "../../../../src/manager/dependencies/release.sql.js";
 import { nextPlan, markDue, markListedDue, readMarkable } from "../../../../src/manager/groups/plannedTasks.sql.js";
 import { retryPauses } from "../../../../src/manager/sql/pauseGroup.sql.js";
@@ -56,7 +57,7 @@ const owner = "1 2001-01-01T00:00:00.000000";
 const ids = Array.from({ length: 100 }, (_, index) => String(index + 1));
 const owned = ids.map((id) => ({ id, owner, start: null, pid: 1 }));
 const pauses = ids.map((id) => ({ id, since: "2001-01-01T00:00:00Z" }));
-const endings = ids.map((id) => ({ predecessor: id, task: id, state: "DONE" }));
+const endings = ids.map((id) => ({ predecessor: id, task: id, state: "DONE", unread: true }));
 
 const shape = await readColumnSet(manager, table);
 
@@ -84,7 +85,7 @@ const queuedRequest = {
 const statements: Record<string, (client: Client) => Promise<unknown>> = {
   claim: (stub) => claimFull(stub, table, claimOf(new Map([[1, 1]]), { sessions: 100, lookAhead: 100 })),
   "claim behind others": (stub) => claimFull(stub, table, queuedRequest),
-  "claim queued": (stub) => claimQueued(stub, table, queuedRequest),
+  "claim plain": (stub) => claimPlain(stub, table, queuedRequest),
   "claim small": (stub) =>
     claimSmall(stub, table, {
       sessions: [{ owner, pid: 1 }],
@@ -127,6 +128,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
     readEndedDependencies(stub, table, { predecessors: null, except: ids, limit: 1000 }),
   "release dependents": (stub) => releaseDependents(stub, table, shape, endings),
   "delete awaited": (stub) => deleteAwaited(stub, table, ids),
+  "remove read dependencies": (stub) => removeRead(stub, table),
   "mark due": (stub) => markDue(stub, table),
   "due task ids": (stub) => readMarkable(stub, table, ids),
   "mark these due": (stub) => markListedDue(stub, table, ids),

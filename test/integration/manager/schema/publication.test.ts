@@ -13,6 +13,7 @@ const client = await database.connect();
 const all = {
   task: "key",
   task_after: "key",
+  task_group_failures: "key",
   task_home: "key",
   task_ledger_1: "full",
   task_ledger_2: "full",
@@ -42,7 +43,9 @@ test("with a publication FOR ALL TABLES, pauses end and tasks run", async () => 
   await client.query("UPDATE task_ledger_1 SET id = id; DELETE FROM task_ledger_1; DELETE FROM task_ledger_2");
   assert.deepEqual(await identities(), all);
   await pgTask.stop();
-  await client.query("DROP TABLE task_after, task_home, task_ledger_1, task_ledger_2, task_owed, task_pause");
+  await client.query(
+    "DROP TABLE task_after, task_group_failures, task_home, task_ledger_1, task_ledger_2, task_owed, task_pause",
+  );
   await pgTask.start({ url: database.url });
   assert.deepEqual(await identities(), all);
   await pgTask.stop();

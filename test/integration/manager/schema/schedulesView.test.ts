@@ -30,8 +30,8 @@ const failedTries = (schema: string): string =>
 
 /** The statement of a version that had neither keys nor failed tries in the view. */
 function withoutNewColumns(statement: string): string {
-  const columns = ', "key" text, "failed_tries" integer, "try_error" text, "owed" text)';
-  const values = /, s\.key,\s+s\.failed_tries, s\.try_error, s\.owed\n/;
+  const columns = ', "key" text, "failed_tries" integer, "try_error" text, "owed" text, "role" text)';
+  const values = /, s\.key,\s+s\.failed_tries, s\.try_error, s\.owed, s\.role\n/;
   assert.ok(statement.includes(columns));
   assert.match(statement, values);
   return statement.replace(columns, ")").replace(values, "\n");

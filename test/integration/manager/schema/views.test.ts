@@ -95,9 +95,9 @@ describe("task_stats", () => {
 });
 
 describe("task_errors", () => {
-  test("counts errors by first line, with the latest task", async () => {
+  test("counts errors by first line, with the task that ended last", async () => {
     await ensureTaskTable(target, { schema: "errors" });
-    await insertRuns("errors.task", [1, 51, 52, 60]);
+    await insertRuns("errors.task", [1, 51, 60, 52]);
     await client.query(`INSERT INTO errors.task (input, state, stop, error) VALUES ('', 'GONE', '2024-01-01', $1)`, [
       "x".repeat(3000),
     ]);
@@ -107,7 +107,7 @@ describe("task_errors", () => {
            to_char(last_seen AT TIME ZONE 'UTC', 'MI:SS') AS last, last_id FROM errors.task_errors ORDER BY count DESC`,
       ),
       [
-        { error: "ERROR:  too slow", length: 16, count: "3", last: "01:00", last_id: "4" },
+        { error: "ERROR:  too slow", length: 16, count: "3", last: "01:00", last_id: "3" },
         { error: "x".repeat(30), length: 1000, count: "1", last: "00:00", last_id: "5" },
       ],
     );
@@ -230,7 +230,7 @@ describe("the views", () => {
        UNION ALL SELECT relname, obj_description(oid, 'pg_class') FROM pg_class
        WHERE relnamespace = 'comments'::regnamespace AND relkind = 'v' ORDER BY 1`,
     );
-    assert.equal(rows.length, 4 + 7 + 4 + 6 + 20);
+    assert.equal(rows.length, 4 + 7 + 4 + 6 + 21);
     assert.deepEqual(
       rows.filter(({ text }) => text === null),
       [],

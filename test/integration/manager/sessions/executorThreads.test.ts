@@ -11,6 +11,7 @@ import {
   type ExecutorThread,
   type SessionMessage,
 } from "../../../../src/manager/sessions/executorThreads.js";
+import { ExecutorPools } from "../../../../src/manager/sessions/executorPools.js";
 import { createDatabase } from "../../../support/database.js";
 import { defaultRun, executorParameters } from "../../../support/executors.js";
 import { waitForRow } from "../../../support/tasks.js";
@@ -28,7 +29,7 @@ function isOf<Type extends SessionMessage["type"]>(message: SessionMessage, type
 }
 
 /** Creates executor threads, and records their messages. */
-function startPool(test: TestContext) {
+function startPool(test: TestContext, pools = new ExecutorPools()) {
   const news = new EventEmitter();
   const limit = { closeMs: 60_000 };
   const messages: { thread: ExecutorThread; message: SessionMessage }[] = [];
@@ -48,9 +49,13 @@ function startPool(test: TestContext) {
       },
     },
     log: silent,
+    pools,
     threadLog: silent,
   });
-  test.after(() => executors.end());
+  test.after(async () => {
+    await executors.end();
+    await pools.end();
+  });
   /** Waits for the thread's next message of this type. */
   const heard = async <Type extends SessionMessage["type"]>(
     type: Type,
@@ -178,6 +183,52 @@ it("ends threads that are still starting", async (test) => {
   await pool.executors.end();
   for (const thread of threads) await pool.end(thread);
   assert.equal(workers.size, 0);
+});
+
+it("keeps one idle thread, without its sessions, for the next manager", async (test) => {
+  const pools = new ExecutorPools();
+  const first = startPool(test, pools);
+  const { thread, pid } = await first.open(1);
+  await first.executors.end({ keepsOne: true });
+  assert.equal(await first.end(thread), null);
+  await gone(pid);
+  assert.equal(workers.size, 1);
+  const second = startPool(test, pools);
+  const { thread: next } = await second.open(1);
+  assert.equal(next.threadId, thread.threadId);
+  second.executors.dispatch(next, [run(1)]);
+  const { results } = await second.heard("results", next);
+  assert.equal(results[0]?.outcome, "ended");
+  await second.executors.end();
+  assert.equal(workers.size, 0);
+});
+
+it("keeps no thread if a manager had two, and starts one in place of a kept one that has died", async (test) => {
+  const pools = new ExecutorPools();
+  const first = startPool(test, pools);
+  const two = [await first.open(1), await first.open(2)];
+  await first.executors.end({ keepsOne: true });
+  for (const { pid } of two) await gone(pid);
+  assert.equal(workers.size, 0);
+  await first.open(1);
+  await first.executors.end({ keepsOne: true });
+  const [kept] = workers;
+  await kept?.terminate();
+  await first.open(1);
+  assert.equal(workers.size, 1);
+});
+
+it("ends a kept thread whose code fails, without an error for anybody", async (test) => {
+  const pools = new ExecutorPools();
+  const pool = startPool(test, pools);
+  await pool.open(1);
+  await pool.executors.end({ keepsOne: true });
+  const [kept] = workers;
+  const exited = new Promise((resolve) => kept?.once("exit", resolve));
+  await sabotage({ thread: "executor", how: "throw" });
+  await exited;
+  await pool.open(1);
+  assert.equal(workers.size, 1);
 });
 
 it("loads no ES module in an executor thread, because ending a thread meanwhile can abort the process", async () => {

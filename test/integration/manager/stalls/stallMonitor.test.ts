@@ -91,7 +91,7 @@ function createMonitor(given: Partial<ManagerState> = {}) {
   });
   const components: StallMonitorOptions = {
     table: taskTable("public", "task"),
-    sessions: { load: { ...load, keys: [], states: { free: load.free.length } } },
+    sessions: { load: { ...load, keys: [], current: [], states: { free: load.free.length } } },
     groups,
     orphans: { size: orphans.length, hashes: [...orphans], keys: [] },
     pendingResults: { state: {}, largeCount: 0 },
@@ -173,6 +173,18 @@ describe("reports once a due task that does not start although a session is free
     assert.equal(lines.length, 0);
     const id = await insert({ group: "other" });
     await passes(15);
+    assert.deepEqual(lines[0]?.["tasks"], [id]);
+  });
+
+  test("a task of a share that runs nothing, if the only free session is reserved, and none of another share", async () => {
+    await insert({ group: "a/1" });
+    const id = await insert({ group: "b/1" });
+    const { groups, lines, passes } = createMonitor({ busy: 3, reserved: 1 });
+    groups.divide({ setting: "/", weights: {} }, [{ group: "a/2" }]);
+    for (const name of ["a/1", "b/1"]) groups.addDue(await hashOf(name), { max: 0, id: 1n });
+    for (const group of groups.takeUnknown())
+      groups.place(group, null, group.hash === (await hashOf("a/1")) ? "a" : "b");
+    await passes(12.5);
     assert.deepEqual(lines[0]?.["tasks"], [id]);
   });
 

@@ -186,7 +186,8 @@ test("a trigger that raises when one task completes delays no other", async () =
   assert.equal(line["id"], refused);
   // Writing the result is retried, but the rejection is logged only once.
   await tasks.run("SELECT 5", { plan: new Date(Date.now() + 300).toISOString() });
-  assert.equal((await tasks.row(refused)).state, "WORK");
+  // TAKE if it was queued behind another task.
+  assert.match((await tasks.row(refused)).state, /^(TAKE|WORK)$/);
   assert.equal(pgTask.lines.slice(from).filter((each) => each["id"] === refused && each.level === "error").length, 1);
   await client.query("DROP TRIGGER refuse ON task");
   assert.equal((await tasks.end(refused)).output, "2");

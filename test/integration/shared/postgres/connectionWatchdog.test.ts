@@ -29,6 +29,20 @@ test("a half-open connection and its backend are ended", async () => {
   await waitForRow(user, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [rows[0]?.pid]);
 });
 
+test("a half-open connection is ended also if the connection of the inquiry goes silent", async () => {
+  const client = await connectClient(target, { applicationName: "both" });
+  const watchdog = new ConnectionWatchdog(client, { name: "silent watchdog", quietMs: 100 });
+  const ended = new Promise((resolve) => client.once("end", resolve));
+  assert.equal(proxy.freeze("both"), 1);
+  await waitForRow(
+    user,
+    "SELECT FROM pg_stat_activity WHERE application_name = 'silent watchdog' AND query LIKE '%state_change%'",
+  );
+  assert.equal(proxy.freeze("silent watchdog"), 1);
+  await ended;
+  watchdog.stop();
+});
+
 for (const how of ["probeNow", "expectAnswer"] as const) {
   test(`a half-open connection that may be silent for long is found by ${how}`, async () => {
     const client = await connectClient(target, { applicationName: how });

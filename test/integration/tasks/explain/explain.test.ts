@@ -100,12 +100,14 @@ test("says that a schedule is paused, how to resume it, and what becomes of a re
       code: "schedule-paused",
       text: "its schedule is paused",
       remedy: `pg-task resume --schedule ${id} plans its next time; pg-task run-now ${id} ends the pause, too, and runs it now`,
+      action: { name: "resume-schedule" },
     });
   }
   assert.deepEqual(await firstReason(tried), {
     code: "schedule-paused",
     text: "its schedule is paused, and its retry 2 of 3 waits: ERROR:  no",
     remedy: `pg-task resume --schedule ${tried} plans its next time and drops this retry; pg-task run-now ${tried} ends the pause, too, and tries it now`,
+    action: { name: "resume-schedule" },
   });
   assert.equal((await firstReason(once))?.code, "never-due");
   assert.equal((await cli(["resume", "--schedule", cron], where)).code, 0);
@@ -203,6 +205,30 @@ for (const [what, max, planned, code, text] of [
   });
 }
 
+test("reports which share a task belongs to, and how many sessions it has", async () => {
+  const cwd = await temporaryFolder();
+  for (const [max, groups, expected] of [
+    [1, ["a/1", "a/2"], ["session-limit", "share"]],
+    [4, ["a/1", "a/2", "a/3", "a/4"], ["reserve"]],
+  ] as const) {
+    const config = { url: database.url, "pg_conf.max": max, "pg_task.share": "/" };
+    await pgTask.start({ ...config, "pg_task.sleep": 100 });
+    await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
+    const ids = await tasks.insert(...groups.map((group) => ({ ...long, group })));
+    for (const id of ids.slice(0, -1)) await tasks.sleeping(id);
+    const reasons = await explain(ids.at(-1) ?? "", cwd);
+    assert.deepEqual(codes(reasons), expected);
+    const text = {
+      1: 'its share "a" has 1 of 1 sessions, and the next one goes to the share with the fewest for its weight (pg_task.share)',
+      4: 'its share "a" already runs something, and 1 of 4 sessions is reserved for shares that run nothing (pg_conf.reserve)',
+    }[max];
+    assert.equal(reasons.at(-1)?.text, text);
+    await cli(["stop", ...ids], { cwd });
+    await tasks.ended(...ids);
+    await pgTask.stop();
+  }
+});
+
 describe("while pg-task runs,", () => {
   before(() =>
     pgTask.start({
@@ -237,7 +263,7 @@ describe("while pg-task runs,", () => {
       { input: "SELECT 1", group: "nowhere", remote: `${remote} port=1` },
     );
     // The remote backend's pid is written to the row as soon as it is known.
-    const [{ pid } = { pid: 0 }] = await until<{ pid: number }>(
+    const [{ pid } = { pid: 0 }] = await eventually<{ pid: number }>(
       client,
       `SELECT a.pid FROM task AS t JOIN pg_stat_activity AS a USING (pid)
      WHERE t.id = ${running} AND a.state = 'active' AND a.query LIKE '%pg_sleep(60)%'`,
@@ -404,9 +430,12 @@ describe("while pg-task runs,", () => {
     await tasks.ended(ran);
     const path = `/api/tables/${await web.tableId()}/tasks`;
     const page = await web.get(taskDetailSchema, `${path}/${waits}`);
-    assert.equal(page.waits.length, 1);
-    assert.match(page.waits[0] ?? "", /^its group "halted" has been paused since .*: why not$/);
-    assert.deepEqual((await web.get(taskDetailSchema, `${path}/${ran}`)).waits, []);
+    assert.equal(page.reasons.length, 1);
+    assert.match(page.reasons[0]?.text ?? "", /^its group "halted" has been paused since .*: why not$/);
+    assert.deepEqual(
+      (await web.get(taskDetailSchema, `${path}/${ran}`)).reasons.map(({ code }) => code),
+      ["ended"],
+    );
   });
 
   test("reports a finished run whose result the server rejects", async () => {

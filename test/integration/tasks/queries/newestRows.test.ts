@@ -32,8 +32,13 @@ test("errors are grouped as in the view, over several windows", async () => {
   const { errors, scanned, complete, more } = await readErrorGroups(client, table, 100, () => false);
   assert.deepEqual([scanned, complete, more], [9_000, true, false]);
   const { rows } = await client.query(
-    `SELECT error, count::float8, to_json(last_seen) #>> '{}' AS "lastSeen", last_id::text AS "lastId"
-     FROM task_errors ORDER BY count DESC, last_id DESC`,
+    `SELECT * FROM (
+       SELECT error, 'FAIL' AS state, NULL AS role, count::float8, (
+         SELECT to_json(min(t.stop)) #>> '{}' FROM task AS t WHERE split_part(t.error, E'\\n', 1) = e.error
+       ) AS "firstSeen", to_json(last_seen) #>> '{}' AS "lastSeen", (
+         SELECT t.id::text FROM task AS t WHERE split_part(t.error, E'\\n', 1) = e.error ORDER BY t.stop DESC LIMIT 1
+       ) AS "lastId" FROM task_errors AS e
+     ) AS found ORDER BY count DESC, "lastId"::bigint DESC`,
   );
   assert.equal(rows.length, 7);
   assert.deepEqual(errors, rows);
@@ -82,7 +87,42 @@ test("hours count what the view counts if times are missing or infinite", async 
      ('SELECT 1', 'FAIL', now(), NULL, now()), ('SELECT 1', 'STOP', now(), now(), now())`,
   );
   const { hours } = await readHourlyRuns(client, table, 2, () => false);
-  assert.deepEqual([total(hours.map(({ count }) => count)), total(hours.map(({ failed }) => failed))], [2, 1]);
+  assert.deepEqual(
+    [total(hours.map(({ count }) => count ?? 0)), total(hours.map(({ failed }) => failed ?? 0))],
+    [2, 1],
+  );
+});
+
+test("hours whose rows were not read are unknown, and the present one is not over", async () => {
+  await client.query("TRUNCATE task");
+  await client.query(
+    `INSERT INTO task (input, state, plan, start, stop)
+     SELECT 'SELECT 1', 'DONE', t.at, t.at, t.at FROM (SELECT now() - (30000 - i) * interval '2 s' AS at FROM generate_series(1, 30000) AS i) AS t`,
+  );
+  const part = await readHourlyRuns(client, table, 24, () => true);
+  assert.equal(part.complete, false);
+  const known = part.hours.filter(({ count }) => count !== null);
+  assert.ok(known.length > 0 && known.length < 10, String(known.length));
+  assert.ok(part.hours.slice(0, -known.length).every(({ count, failed }) => count === null && failed === null));
+  assert.equal(known[0]?.complete, false);
+  const all = await readHourlyRuns(client, table, 24, () => false);
+  assert.deepEqual(
+    all.hours.map(({ complete, count }) => [complete, count !== null]),
+    all.hours.map((_, place) => [place < 23, true]),
+  );
+});
+
+test("the last task of an error is the one that was seen last", async () => {
+  await client.query("TRUNCATE task RESTART IDENTITY");
+  await client.query(
+    `INSERT INTO task (input, state, plan, start, stop, error) VALUES
+     ('SELECT 1', 'FAIL', now(), now(), '2026-01-02', 'ERROR:  no'), ('SELECT 2', 'FAIL', now(), now(), '2026-01-01', 'ERROR:  no')`,
+  );
+  const { errors } = await readErrorGroups(client, table, 10, () => false);
+  assert.deepEqual(
+    errors.map(({ lastId, lastSeen, count }) => [lastId, lastSeen?.slice(0, 10), count]),
+    [["1", "2026-01-02", 2]],
+  );
 });
 
 test("waiting tasks are found among many others by their indexes, in pages", async () => {

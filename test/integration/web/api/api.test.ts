@@ -111,6 +111,12 @@ const requests: readonly (readonly [
   ["get", "/api/tables/{table}/errors", { table }, 200],
   ["get", "/api/tables/{table}/errors", { table, limit: "0" }, 400],
   ["get", "/api/tables/{table}/groups", { table }, 200],
+  ["get", "/api/tables/{table}/groups", { table, order: "name", after: "g", text: "g", limit: "1000" }, 200],
+  ["get", "/api/tables/{table}/groups", { table, after: "g" }, 400],
+  ["post", "/api/tables/{table}/bulk", { table }, 201, { change: "delete", filter: { group: "nobody" } }],
+  ["get", "/api/tables/{table}/bulk/{bulk}", { table, bulk: "nosuch" }, 404],
+  ["post", "/api/tables/{table}/bulk/{bulk}/start", { table, bulk: "nosuch" }, 404],
+  ["post", "/api/tables/{table}/bulk/{bulk}/stop", { table, bulk: "nosuch" }, 404],
   ["get", "/api/tables/{table}/tasks", { table }, 200],
   ["get", "/api/tables/{table}/tasks", filter, 200],
   ["get", "/api/tables/{table}/tasks", { table, before: "1; DROP TABLE task" }, 400],
@@ -160,6 +166,8 @@ const requests: readonly (readonly [
   ["get", "/api/tables/{table}/tasks", { table, order: "random" }, 400],
   ["get", "/api/tables/{table}/tasks", { table, after: "x" }, 400],
   ["get", "/api/tables/{table}/columns", { table }, 200],
+  ["post", "/api/tables/{table}/tasks/check", { table }, 200, { input: "SELECT 1", timeout: "soon" }],
+  ["post", "/api/tables/{table}/tasks/check", { table }, 400, { nosuch: 1 }],
   ["post", "/api/tables/{table}/changes", { table }, 200, { change: "retry", ids: [failed, "404404"] }],
   ["post", "/api/tables/{table}/changes", { table: "none" }, 404, { change: "retry", ids: [failed] }],
   ["post", "/api/tables/{table}/changes", { table }, 400, { change: "retry", ids: [] }],
@@ -247,6 +255,7 @@ it("explains what is wrong with a request", async () => {
     ["waitingFor=x", 'waitingFor: expected a task id, a whole number, got "x"'],
     ["from=yesterday", 'from: expected an ISO 8601 time such as 2026-11-23T10:00:00Z, got "yesterday"'],
     ["text=", 'text: expected 1 to 200 characters, got ""'],
+    ["share=a", "share: tasks of this table have none, because pg_task.share is empty"],
     ["another=1", "another: unknown parameter"],
   ]) {
     const { status, text } = await web.requestWithoutToken(`/api/tables/${table}/tasks?${query}`, {
@@ -328,7 +337,7 @@ it("runs a planned task now on request", async () => {
 it("rejects every operation without the token and from other sites, as documented", async () => {
   for (const [path, operations] of Object.entries(document.paths)) {
     for (const [method, operation] of Object.entries(operations)) {
-      const target = path.replace("{table}", table).replace("{id}", done);
+      const target = path.replace("{table}", table).replace("{id}", done).replace("{bulk}", "x");
       for (const [headers, status] of [
         [{}, 401],
         [{ Authorization: "Bearer wrong" }, 401],
@@ -354,7 +363,8 @@ it("has the same operations in the OpenAPI document, in docs/web.md and in this 
     new Set([...requests.map(([method, path]) => `${method} ${path}`), "get /api/events"]),
   );
   const inDocs = [...readFileSync(projectPath("docs/web.md"), "utf8").matchAll(/^\| `(GET|POST) ([^`?]+)`/gm)].map(
-    ([, method = "", path = ""]) => `${method.toLowerCase()} ${path.replace("ID", "{table}").replace("TASK", "{id}")}`,
+    ([, method = "", path = ""]) =>
+      `${method.toLowerCase()} ${path.replace("ID", "{table}").replace("TASK", "{id}").replace("BULK", "{bulk}")}`,
   );
   assert.deepEqual(new Set(inDocs), new Set(documented));
   for (const path of ["/api", "/api/nothing", `/api/tables/${table}/nothing`]) {

@@ -12,7 +12,7 @@ const database = await createDatabase("task");
 const client = await database.connect();
 const entry = makeEntry(database.target);
 const table = await ensureTaskTable(database.target);
-const context = { entry, entries: [entry], maxSessions: 10, hasLeader: async () => true };
+const context = { entry, entries: [entry], maxSessions: 10, hasLeader: async () => true, lockOn: null };
 
 /** Returns a connection that records its statements, and the statements. It sends one after another. */
 async function recording(): Promise<{ readonly connection: Queryable; readonly sent: string[] }> {
@@ -41,10 +41,10 @@ test("the page's view of a task takes two statements, each of which is one round
   await client.query(`INSERT INTO task_pause ("group") VALUES ('grüße')`);
   for (const id of [waiting, parent]) {
     const { connection, sent } = await recording();
-    const { task, waits, ancestors, descendants } = await readTaskDetail(connection, table, id, context);
+    const { task, reasons, ancestors, descendants } = await readTaskDetail(connection, table, id, context);
     assert.equal(sent.length, 2, sent.join("\n\n"));
     assert.equal(task.id, id);
-    assert.equal(waits.length > 0, id === waiting, waits.join());
+    assert.deepEqual(reasons.map(({ code }) => code).slice(0, 1), [id === waiting ? "group-paused" : "ended"]);
     assert.deepEqual(
       [ancestors, descendants].map((list) => list.map((each) => each.id)),
       id === waiting ? [[parent], [child]] : [[], [waiting, child]],

@@ -46,7 +46,7 @@ beforeEach(() => mock.timers.enable({ apis: ["setTimeout"] }));
 afterEach(() => mock.timers.reset());
 
 test("the time limit of a request starts when it gets a connection", async () => {
-  const pool = new ConnectionPool(database.target);
+  const pool = new ConnectionPool(database.target, { isControl: false });
   const first = [startRequest(pool), startRequest(pool)];
   await Promise.all(first.map(({ started }) => started));
   const late = startRequest(pool);
@@ -61,7 +61,7 @@ test("the time limit of a request starts when it gets a connection", async () =>
 });
 
 test("a request that waits too long for a connection fails with BUSY, and running requests continue", async () => {
-  const pool = new ConnectionPool(database.target);
+  const pool = new ConnectionPool(database.target, { isControl: false });
   const before = [startRequest(pool), startRequest(pool)];
   const next = [startRequest(pool), startRequest(pool)];
   const last = startRequest(pool);
@@ -80,7 +80,7 @@ test("a request that waits too long for a connection fails with BUSY, and runnin
 });
 
 test("requests that wait for a server fail at once when it turns out to be unresponsive", async () => {
-  const pool = new ConnectionPool(database.target);
+  const pool = new ConnectionPool(database.target, { isControl: false });
   const ask = async () => await pool.read((connection) => connection.query("SELECT pg_sleep(4)"));
   const requests = [ask(), ask()];
   while ((await countSleeping()) < 2);

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { beforeEach, describe, it } from "node:test";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
-import { serverMajor } from "../../../support/database.js";
-import { colorSchemes, openPage, shoot } from "../../../support/page.js";
+import { openPage } from "../../../support/page.js";
 import { waitForRow, waitForState } from "../../../support/tasks.js";
 
 const { client, web, table } = await startWeb();
@@ -15,40 +14,37 @@ async function columnsOf(id: string, names: string): Promise<unknown> {
 }
 
 describe("the form that adds a task", { skip: noBrowserReason }, () => {
-  for (const colorScheme of colorSchemes) {
-    it(`adds a task with its options, ${colorScheme}`, async () => {
-      const page = await openPage(web, `/tables/${table}/tasks?group=reports`, { colorScheme });
-      await page.getByRole("link", { name: "Add task" }).click();
-      assert.equal(await page.getByLabel("group", { exact: true }).inputValue(), "reports");
-      await page.getByLabel("input", { exact: true }).fill("SELECT $1");
-      await page.getByLabel("args", { exact: true }).fill('["seven"]');
-      await page.getByLabel("retry", { exact: true }).fill("2");
-      await page.getByLabel("Start", { exact: true }).selectOption("delay");
-      await page.getByLabel("Interval").fill("1 day");
-      await page.getByText("More options").click();
-      assert.equal(await page.getByLabel("timeout", { exact: true }).getAttribute("placeholder"), "default: 00:00:00");
-      await page.getByLabel("timeout", { exact: true }).fill("5 min");
-      await page.getByLabel("header", { exact: true }).selectOption("no");
-      await page.getByLabel("sqlstate", { exact: true }).fill("40, 55P03");
-      await shoot(page, `add-${colorScheme}`, { fullPage: true });
-      await page.getByRole("button", { name: "Add task" }).click();
-      await page.getByRole("heading", { name: "Task 1" }).waitFor();
-      await page.locator("main:focus").waitFor();
-      const names = `args, retry, timeout::text, header, sqlstate, "group", plan > now() + interval '23 hours' AS later, quote`;
-      assert.deepEqual(await columnsOf("1", names), {
-        args: ["seven"],
-        retry: 2,
-        timeout: "00:05:00",
-        header: false,
-        sqlstate: ["40", "55P03"],
-        group: "reports",
-        later: true,
-        quote: "",
-      });
-      await page.getByRole("button", { name: "Run now" }).click();
-      assert.equal((await waitForState(client, "1", "DONE")).output, "seven");
+  it("adds a task with its options", async () => {
+    const page = await openPage(web, `/tables/${table}/tasks?group=reports`);
+    await page.getByRole("link", { name: "Add task" }).click();
+    assert.equal(await page.getByLabel("group", { exact: true }).inputValue(), "reports");
+    await page.getByLabel("input", { exact: true }).fill("SELECT $1");
+    await page.getByLabel("args", { exact: true }).fill('["seven"]');
+    await page.getByLabel("retry", { exact: true }).fill("2");
+    await page.getByLabel("Start", { exact: true }).selectOption("delay");
+    await page.getByLabel("Interval").fill("1 day");
+    await page.getByText("More options").click();
+    assert.equal(await page.getByLabel("timeout", { exact: true }).getAttribute("placeholder"), "default: 00:00:00");
+    await page.getByLabel("timeout", { exact: true }).fill("5 min");
+    await page.getByLabel("header", { exact: true }).selectOption("no");
+    await page.getByLabel("sqlstate", { exact: true }).fill("40, 55P03");
+    await page.getByRole("button", { name: "Add task" }).click();
+    await page.getByRole("heading", { name: "Task 1" }).waitFor();
+    await page.locator("main:focus").waitFor();
+    const names = `args, retry, timeout::text, header, sqlstate, "group", plan > now() + interval '23 hours' AS later, quote`;
+    assert.deepEqual(await columnsOf("1", names), {
+      args: ["seven"],
+      retry: 2,
+      timeout: "00:05:00",
+      header: false,
+      sqlstate: ["40", "55P03"],
+      group: "reports",
+      later: true,
+      quote: "",
     });
-  }
+    await page.getByRole("button", { name: "Run now" }).click();
+    assert.equal((await waitForState(client, "1", "DONE")).output, "seven");
+  });
 
   it("shows what is wrong at the field, and what the server says", async () => {
     const page = await openPage(web, `/tables/${table}/add`);
@@ -75,12 +71,8 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await submit.click();
     const wrong = 'invalid input syntax for type interval: "soon"';
     await page.getByRole("alert").getByText(wrong).waitFor();
-    // Servers before 14 do not say which parameter they refuse.
-    if ((await serverMajor()) >= 14) {
-      await page.locator("#field-timeout-problem", { hasText: wrong }).waitFor();
-      await focused('[name="timeout"]');
-    } else await page.getByText("More options").click();
-    await shoot(page, "add-problem-light", { fullPage: true });
+    await page.locator("#field-timeout-problem", { hasText: wrong }).waitFor();
+    await focused('[name="timeout"]');
     await page.getByLabel("timeout", { exact: true }).fill("");
     await page.getByLabel("keep", { exact: true }).fill("-1 s");
     await submit.click();
@@ -91,8 +83,8 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await client.query("ALTER TABLE task ADD CONSTRAINT mine CHECK (data <> 'wrong')");
     await page.getByLabel("data", { exact: true }).fill("wrong");
     await submit.click();
-    await alert.getByText('violates check constraint "mine"').waitFor();
-    await focused('[role="alert"]');
+    await page.locator("#field-data-problem", { hasText: 'violates check constraint "mine"' }).waitFor();
+    await focused('[name="data"]');
     await page.getByLabel("data", { exact: true }).fill("");
     await client.query("INSERT INTO task (input, key, plan) VALUES ('SELECT 1', 'k', 'infinity')");
     await page.getByLabel("key", { exact: true }).fill("k");
@@ -105,8 +97,101 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await page.getByLabel("Interval").fill("a while");
     await submit.click();
     await alert.getByText('invalid input syntax for type interval: "a while"').waitFor();
-    if ((await serverMajor()) >= 14) await focused('[name="plan"]');
+    await focused('[name="plan"]');
     assert.equal((await client.query("SELECT FROM task")).rows.length, 1);
+  });
+
+  it("shows all that is wrong at once, and keeps what was entered until it is sent", async () => {
+    const page = await openPage(web, `/tables/${table}/add`);
+    const field = (name: string) => page.getByLabel(name, { exact: true });
+    await page.getByText("More options").click();
+    for (const [name, text] of Object.entries({
+      args: "[1",
+      timeout: "soon",
+      gap: "often",
+      keep: "-1 s",
+      backoff: "0",
+    })) {
+      await field(name).fill(text);
+    }
+    await page.getByRole("button", { name: "Add task" }).click();
+    for (const name of ["input", "args", "keep", "timeout", "gap"])
+      await page.locator(`#field-${name}-problem`).waitFor();
+    await page.locator('[name="input"]:focus').waitFor();
+    assert.match(
+      await page.getByRole("alert").innerText(),
+      /input: Enter[^]*args: This is not[^]*keep: must not be below 0/,
+    );
+
+    await page.reload();
+    await page.getByText("This form still has what you have entered").waitFor();
+    assert.equal(await field("args").inputValue(), "[1");
+    await page.goto(`${web.url}/tables/${table}/tasks`);
+    await page.getByRole("link", { name: "Add task" }).click();
+    assert.equal(await field("timeout").inputValue(), "soon");
+    for (const name of ["args", "timeout", "gap", "keep", "backoff"]) await field(name).fill("");
+    await field("input").fill("SELECT 1");
+    await page.getByRole("button", { name: "Add task" }).click();
+    await page.getByRole("heading", { name: /^Task \d+$/ }).waitFor();
+    assert.equal((await client.query("SELECT FROM task")).rows.length, 1);
+    await page.goto(`${web.url}/tables/${table}/add`);
+    await page.getByRole("button", { name: "Add task" }).waitFor();
+    assert.equal(await field("input").inputValue(), "");
+  });
+
+  it("shows the coming times of a rule while it is typed", async () => {
+    const page = await openPage(web, `/tables/${table}/add`, { timezoneId: "Asia/Tokyo" });
+    await page.getByText("More options").click();
+    await page.getByLabel("zone", { exact: true }).fill("America/New_York");
+    const rule = page.getByLabel("rule", { exact: true });
+    await rule.pressSequentially("30 7 1 1");
+    await page.locator(".coming .problem").waitFor();
+    await rule.pressSequentially(" *");
+    await page.getByText("Next times in the zone America/New_York").waitFor();
+    // 07:30 in New York is 21:30 in Tokyo in winter.
+    const first = await page.locator(".coming li").first().innerText();
+    assert.match(first, /^1 Jan 20\d\d, 07:30 in .*, 1 Jan 20\d\d, 21:30 in your time zone$/);
+    assert.equal(await page.locator(".coming li").count(), 5);
+    await rule.fill("SELECT now() + interval '1 day'");
+    await page.getByText("The query returns the next time").waitFor();
+    assert.equal((await client.query("SELECT FROM task")).rows.length, 0);
+  });
+
+  it("adds a schedule from the page of schedules, and takes back what it says of a field that is changed", async () => {
+    const page = await openPage(web, `/tables/${table}/schedules`);
+    await page.getByRole("link", { name: "Add schedule" }).click();
+    await page.getByRole("heading", { name: "Add a schedule" }).waitFor();
+    const submit = page.getByRole("button", { name: "Add schedule" });
+    await submit.click();
+    const alert = page.getByRole("alert");
+    for (const name of ["input", "rule"]) {
+      await page.locator(`#field-${name}-problem`).waitFor();
+      await alert.getByText(`${name}: Enter`).waitFor();
+    }
+    await page.locator('[name="input"]:focus').waitFor();
+    const rule = page.getByLabel("rule", { exact: true });
+    await rule.fill("0 25 * * *");
+    await page.locator("#field-rule-problem").waitFor({ state: "detached" });
+    await page.locator(".coming .problem").waitFor();
+    await page.getByLabel("input", { exact: true }).fill("SELECT 1");
+    await alert.waitFor({ state: "detached" });
+    await submit.click();
+    await page.locator("#field-rule-problem", { hasText: "hour: '25' is not within 0-23" }).waitFor();
+    await rule.fill("30 7 1 1 *");
+    await page.getByLabel("zone", { exact: true }).fill("UTC");
+    await page
+      .getByLabel("Start", { exact: true })
+      .getByText("at the next time of its rule")
+      .waitFor({ state: "attached" });
+    await submit.click();
+    await page.getByRole("heading", { name: /^Task \d+$/ }).waitFor();
+    const { rows } = await client.query(
+      "SELECT rule, zone, to_char(plan AT TIME ZONE 'UTC', 'MM-DD HH24:MI') AS plan FROM task",
+    );
+    assert.deepEqual(rows, [{ rule: "30 7 1 1 *", zone: "UTC", plan: "01-01 07:30" }]);
+    await page.goto(`${web.url}/tables/${table}/add?schedule`);
+    await page.getByRole("link", { name: "Cancel" }).click();
+    await page.locator("tr[data-id] .rule").waitFor();
   });
 
   it("runs a task again with changes, and copies what the page does not show", async () => {
@@ -126,7 +211,6 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     for (const name of ["remote", "null", "data", "tags"]) {
       assert.equal(await page.getByLabel(name, { exact: true }).inputValue(), `as in task ${id}`, name);
     }
-    await shoot(page, "again-light", { fullPage: true });
     await page.getByLabel("retry", { exact: true }).fill("0");
     await page.getByRole("button", { name: "Change null" }).click();
     await page.getByLabel("null", { exact: true }).fill("nil");

@@ -3,7 +3,7 @@ import { beforeEach, describe, it } from "node:test";
 import type { Locator, Page } from "playwright-core";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
-import { colorSchemes, openPage, shoot } from "../../../support/page.js";
+import { openPage } from "../../../support/page.js";
 import { Tasks } from "../../../support/tasks.js";
 
 const { client, web, table } = await startWeb();
@@ -77,44 +77,40 @@ describe("a task's dependencies on the page", { skip: noBrowserReason }, () => {
     await page.getByRole("heading", { name: `Task ${three}` }).waitFor();
   });
 
-  for (const colorScheme of colorSchemes) {
-    it(`shows a fan of five and what waits for all of it, ${colorScheme}`, async () => {
-      await client.query("SELECT pg_advisory_lock(1)");
-      const [load = ""] = await tasks.insert({ input: "CREATE TEMP TABLE part ()", group: "load" });
-      const parts = await tasks.insert(
-        ...["a", "b", "c", "d", "e"].map((name, index) => ({
-          input: `-- part ${name}\nSELECT pg_advisory_lock_shared(1); SELECT ${index === 3 ? "1/0" : "1"}`,
-          group: `part ${name}`,
-          after: `{${load}}`,
-        })),
-      );
-      const [report = ""] = await tasks.insert({ input: "CALL report()", group: "report", after: `{${parts.join()}}` });
-      const [cleanUp = ""] = await tasks.insert({
-        input: "SELECT 'clean up'",
-        group: "clean",
-        after: `{${[load, ...parts, report].join()}}`,
-        upon: "fail",
-      });
-      const viewport = { width: 1280, height: 900 };
-      const page = await openPage(web, taskPath(report), { colorScheme, viewport });
-      for (const id of parts) await inState(page, id, "WORK").waitFor();
-      assert.deepEqual(await shownIds(page), [load, ...parts, report, cleanUp]);
-      assert.equal(await page.locator(".graph .line").count(), 5 + 5 + 7);
-      await shoot(page, `dependencies-running-${colorScheme}`);
-      await client.query("SELECT pg_advisory_unlock(1)");
-      await inState(page, report, "GONE").waitFor();
-      await inState(page, cleanUp, "DONE").waitFor();
-      await box(page, report).getByText(`task ${parts[3]}, which it waits for, is FAIL`).waitFor();
-      assert.deepEqual(await shownIds(page), [load, ...parts, report, cleanUp]);
-      // The parts are shown by all of their states, and the failed one is the reason for both.
-      await page.locator(".graph .line.failed").first().waitFor();
-      await shoot(page, `dependencies-${colorScheme}`);
-      await box(page, load).click();
-      await page.getByRole("heading", { name: `Task ${load}` }).waitFor();
-      await inState(page, report, "GONE").waitFor();
-      assert.deepEqual(await shownIds(page), [load, ...parts, report, cleanUp]);
+  it("shows a fan of five and what waits for all of it", async () => {
+    await client.query("SELECT pg_advisory_lock(1)");
+    const [load = ""] = await tasks.insert({ input: "CREATE TEMP TABLE part ()", group: "load" });
+    const parts = await tasks.insert(
+      ...["a", "b", "c", "d", "e"].map((name, index) => ({
+        input: `-- part ${name}\nSELECT pg_advisory_lock_shared(1); SELECT ${index === 3 ? "1/0" : "1"}`,
+        group: `part ${name}`,
+        after: `{${load}}`,
+      })),
+    );
+    const [report = ""] = await tasks.insert({ input: "CALL report()", group: "report", after: `{${parts.join()}}` });
+    const [cleanUp = ""] = await tasks.insert({
+      input: "SELECT 'clean up'",
+      group: "clean",
+      after: `{${[load, ...parts, report].join()}}`,
+      upon: "fail",
     });
-  }
+    const viewport = { width: 1280, height: 900 };
+    const page = await openPage(web, taskPath(report), { viewport });
+    for (const id of parts) await inState(page, id, "WORK").waitFor();
+    assert.deepEqual(await shownIds(page), [load, ...parts, report, cleanUp]);
+    assert.equal(await page.locator(".graph .line").count(), 5 + 5 + 7);
+    await client.query("SELECT pg_advisory_unlock(1)");
+    await inState(page, report, "GONE").waitFor();
+    await inState(page, cleanUp, "DONE").waitFor();
+    await box(page, report).getByText(`task ${parts[3]}, which it waits for, is FAIL`).waitFor();
+    assert.deepEqual(await shownIds(page), [load, ...parts, report, cleanUp]);
+    // The parts are shown by all of their states, and the failed one is the reason for both.
+    await page.locator(".graph .line.failed").first().waitFor();
+    await box(page, load).click();
+    await page.getByRole("heading", { name: `Task ${load}` }).waitFor();
+    await inState(page, report, "GONE").waitFor();
+    assert.deepEqual(await shownIds(page), [load, ...parts, report, cleanUp]);
+  });
 
   it("stands for the tasks of a large fan, lists those that wait, and can be scrolled on a phone", async () => {
     const [load = ""] = await tasks.insert({ input: "SELECT 1", plan: "infinity" });
@@ -131,13 +127,13 @@ describe("a task's dependencies on the page", { skip: noBrowserReason }, () => {
     await page.getByText("and 52 more", { exact: true }).waitFor();
     assert.equal(await page.evaluate("document.documentElement.scrollWidth - innerWidth"), 0);
     const scrolls = (): Promise<number[]> =>
-      page.locator(".graph").evaluate((graph) => [graph.scrollWidth - graph.clientWidth, graph.scrollLeft]);
+      page.locator(".graph .scroller").evaluate((graph) => [graph.scrollWidth - graph.clientWidth, graph.scrollLeft]);
     const [room = 0] = await scrolls();
     assert.ok(room > 0, "the graph is wider than the phone");
     await page.goto(`${web.url}${taskPath(all)}`);
     await page.getByText("and 52 more", { exact: true }).waitFor();
     await box(page, all).waitFor();
-    const view = await page.locator(".graph").boundingBox();
+    const view = await page.locator(".graph .scroller").boundingBox();
     const middle = await box(page, all).boundingBox();
     assert.ok(view !== null && middle !== null);
     assert.ok(middle.x >= view.x && middle.x + middle.width <= view.x + view.width, "the task is in view");
@@ -148,6 +144,45 @@ describe("a task's dependencies on the page", { skip: noBrowserReason }, () => {
     assert.equal(await page.locator('tr[data-id="1"], tr[data-id="62"]').count(), 0);
     await page.getByText("Waiting for task 1").click();
     await page.locator('tr[data-id="62"]').waitFor();
+  });
+
+  it("zooms, drags and maps a graph that is larger than its panel", async () => {
+    let previous = "";
+    for (let n = 0; n < 9; n++) {
+      const after = { after: `{${previous}}` };
+      [previous = ""] = await tasks.insert({ input: `SELECT ${n}`, ...(n === 0 ? { plan: "infinity" } : after) });
+    }
+    const page = await openPage(web, taskPath(previous), { viewport: { width: 1000, height: 900 } });
+    await box(page, previous).waitFor();
+    const scroller = page.locator(".graph .scroller");
+    const left = (): Promise<number> => scroller.evaluate((element) => element.scrollLeft);
+    const start = await left();
+    assert.ok(start > 500, "the task at the right end is in view");
+    assert.equal(await page.locator(".minimap rect:not(.view)").count(), 9);
+    const view = page.locator(".minimap .view");
+    const before = await view.getAttribute("x");
+    const area = await scroller.boundingBox();
+    assert.ok(area !== null);
+    // From the free space below the boxes.
+    await page.mouse.move(area.x + 300, area.y + area.height - 4);
+    await page.mouse.down();
+    await page.mouse.move(area.x + 500, area.y + area.height - 4, { steps: 4 });
+    await page.mouse.up();
+    await page.waitForFunction((at) => document.querySelector(".scroller")?.scrollLeft === at, start - 200);
+    // The map follows with the next scroll event.
+    await page.waitForFunction((x) => document.querySelector(".minimap .view")?.getAttribute("x") !== x, before);
+    await page.locator(".minimap").click({ position: { x: 1, y: 3 } });
+    assert.equal(await left(), 0);
+    await page.getByRole("button", { name: "Fit" }).click();
+    await page.locator(".minimap").waitFor({ state: "detached" });
+    assert.ok(((await box(page, previous).boundingBox())?.width ?? 196) < 150);
+    await scroller.focus();
+    await page.keyboard.press("0");
+    await page.getByRole("button", { name: "100 %: full size" }).waitFor();
+    await page.locator(".minimap").waitFor();
+    // The map shows states as they change.
+    await client.query("UPDATE task SET plan = now() WHERE id = 1");
+    await page.locator(".minimap .s-DONE").nth(8).waitFor();
   });
 
   it("escapes markup and scripts in the inputs and errors of other tasks", async () => {

@@ -27,10 +27,13 @@ describe("the page with the read-only token", { skip: noBrowserReason }, () => {
         await page.locator(shown).first().waitFor();
         // The page is complete once its last part is there: the live mark of the header.
         await page.getByText("live", { exact: true }).waitFor();
-        const changing = page.locator('.actions button, input[type="checkbox"], a[href*="/add"]');
+        const changing = page.locator('.actions button, input[type="checkbox"]:not(details *), a[href*="/add"]');
         if (buttons.length > 0) await changing.first().waitFor();
         assert.equal((await changing.count()) > 0, buttons.length > 0, `${path} with ${given}`);
       }
     }
+    const page = await openPage(web, `/tables/${table}/add`, { token: readOnly });
+    await page.getByText("This token only allows to read. It cannot add tasks.").waitFor();
+    assert.equal(await page.locator("main form").count(), 0);
   });
 });

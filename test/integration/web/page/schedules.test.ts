@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { beforeEach, describe, it } from "node:test";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
-import { openPage, shoot } from "../../../support/page.js";
-import { insertTask } from "../../../support/tasks.js";
+import { openPage } from "../../../support/page.js";
+import { insertTask, waitForRow } from "../../../support/tasks.js";
 
 const { client, web, table } = await startWeb();
 const row = (id: string): string => `tr[data-id="${id}"]`;
@@ -22,7 +22,7 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
       .getByText(/^1 Jan 20\d\d, 07:30$/)
       .first()
       .waitFor();
-    assert.equal(await cells.first().locator("li").count(), 3);
+    assert.equal(await page.locator(`${row(id)} td.then time`).count(), 2);
     // 07:30 in New York is 21:30 in Tokyo in winter.
     await cells
       .last()
@@ -30,7 +30,6 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
       .first()
       .waitFor();
     await page.locator(row(id)).getByText("America/New_York").waitFor();
-    await shoot(page, "schedules-light");
     await page.goto(`${web.url}/tables/${table}/schedules?text=nothing`);
     await page.getByText("No matching schedules.").waitFor();
   });
@@ -45,7 +44,13 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
     assert.match((await failed.getAttribute("title")) ?? "", /^FAIL .*: ERROR: {2}division by zero$/);
     await next.getByRole("button", { name: "Run now" }).click();
     await page.locator(".last:has(.state:nth-child(2))").waitFor();
-    await failed.first().click();
+    await waitForRow(client, "SELECT FROM task OFFSET 2", []);
+    const current = (await client.query("SELECT max(id)::text AS id FROM task")).rows[0]?.["id"];
+    await page.locator(row(current)).getByRole("link", { name: "All runs of schedule" }).click();
+    await page.getByRole("button", { name: `Runs of schedule ${current}` }).waitFor();
+    await page.locator(row(id)).waitFor();
+    assert.equal(await page.locator("tr[data-id]").count(), 3);
+    await page.locator(`${row(id)} th a`).click();
     await page.locator("pre", { hasText: "division by zero" }).waitFor();
   });
 

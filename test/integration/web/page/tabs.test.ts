@@ -164,15 +164,17 @@ describe("pages in tabs", { skip: noBrowserReason }, () => {
   for (const [what, gone, notice] of [
     [
       "of the page's modules",
-      "**/page/main.js",
+      "**/page/page.js",
       /^pg-task does not answer, so this page could not be loaded\. It keeps trying\.$/,
     ],
     ["of the tables", "**/api/tables", /^pg-task does not answer\. This page keeps trying\.$/],
   ] as const) {
     it(`say so when pg-task is gone before the first request ${what}, and load when it is back`, async () => {
       const listen = { "pg_http.listen": `127.0.0.1:${await freePort()}` };
-      const page = await openPage(await startOther(listen), "/", { expectsErrors: true });
+      const other = await startOther(listen);
+      const page = await openPage(other, "/", { expectsErrors: true });
       await isLive(page);
+      await page.goto("about:blank");
       await page.route(
         gone,
         async (route) => {
@@ -181,7 +183,7 @@ describe("pages in tabs", { skip: noBrowserReason }, () => {
         },
         { times: 1 },
       );
-      await page.reload();
+      await page.goto(other.url);
       await page.getByRole("alert").filter({ hasText: notice }).first().waitFor();
       await startOther(listen);
       await isLive(page);

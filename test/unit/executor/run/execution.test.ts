@@ -3,6 +3,7 @@ import { PassThrough } from "node:stream";
 import { test } from "node:test";
 import { Execution } from "../../../../src/executor/run/execution.js";
 import { PipelinedMessages } from "../../../../src/executor/run/pipelinedMessages.js";
+import { localProof } from "../../../../src/executor/run/proof.sql.js";
 import { SettingsSql } from "../../../../src/executor/run/runSettings.sql.js";
 import { ProtocolConnection, type Receive } from "../../../../src/shared/postgres/protocol/connection.js";
 import { defaultRun } from "../../../support/executors.js";
@@ -45,7 +46,7 @@ test("a run cancelled to be retried is cancelled only once, however long the ses
     messages,
     settings: new SettingsSql(table),
     outputLimit: 64 << 20,
-    proof: { finishFunction: "finish", owner: "1" },
+    proof: localProof("finish", "1"),
     requestCancel: () => (cancels += 1),
   });
   const position = { previous: null, isFollowed: false, permit: 0 };

@@ -80,11 +80,24 @@ test("a group that is no longer active keeps its last start, and a new manager a
   assert.deepEqual([groups.startable.size, groups.gaps.nextMs], [0, 100]);
 });
 
+test("a gap counts from the last start that the manager before this one knew of", () => {
+  const { clock, groups } = createGroups();
+  clock.ms = 1_000;
+  groups.forgetStarts(70);
+  groups.setHead(1, { ...head, gapMs: 100 }, false);
+  groups.setHead(2, { ...head, gapMs: 70 }, false);
+  assert.deepEqual([groups.canStart(1), groups.canStart(2), groups.gaps.nextMs], [false, true, 30]);
+  assert.equal(groups.quietMs, 70);
+  clock.ms = 1_010;
+  groups.noteStart(2);
+  assert.equal(groups.quietMs, 0);
+});
+
 test("counting the groups anew corrects the number of starts that are not reported yet", () => {
   const { clock, groups } = createGroups();
   groups.addSession(1);
   groups.addStarting(1);
-  groups.recount({ busy: 0, groups: new Map(), orphans: [], keys: [] });
+  groups.recount({ busy: 0, groups: new Map(), orphans: [], keys: [], current: [] });
   groups.setHead(1, { ...head, gapMs: 10 }, false);
   clock.ms = 10;
   groups.endGaps();

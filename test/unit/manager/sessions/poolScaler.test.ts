@@ -49,7 +49,11 @@ it("pauses longer after each failure to open a session, up to the maximum", () =
 
 /** Returns the look-ahead if all of `size` sessions are slow. */
 function lookAhead(size: number, runTimes: RunTimes): number {
-  const sessions = Object.create(SessionPool.prototype, { size: { value: size }, slow: { value: size } });
+  const sessions = Object.create(SessionPool.prototype, {
+    size: { value: size },
+    laneSize: { value: size },
+    slow: { value: size },
+  });
   const scaler = createScaler({ sessions, runTimes });
   scaler.grant(1_000, 1);
   return scaler.lookAhead;
@@ -67,7 +71,7 @@ it("looks ahead for as many sessions as are slow, however short runs have been",
 /** Returns how many sessions may get tasks if this share of the tasks is exclusive and runs are short. */
 function usable(exclusiveShare: number): number {
   const none = { value: 0 };
-  const sessions = Object.create(SessionPool.prototype, { size: none, slow: none, busy: none });
+  const sessions = Object.create(SessionPool.prototype, { size: none, slow: none, laneBusy: none });
   const scaler = createScaler({ sessions, claimer: { exclusiveShare } });
   return scaler.usableSessions;
 }
@@ -94,6 +98,7 @@ function openPool(count: number) {
     runTimes,
     maxThreads: () => 1,
     mayUseMore: () => false,
+    slowMs: () => 0,
     events: noSessionEvents,
     log: silentLog,
   });

@@ -12,8 +12,15 @@ const nothing = (): void => {};
 function server(running: number, onRevoke: () => void = nothing) {
   const taken: number[] = [];
   const revoked: number[] = [];
-  const query = async ({ name, values: [numbers] }: { name: string; values: [number[]] }) => {
+  const runLocks: [string, number[]][] = [];
+  const query = async ({ name, values: [numbers, locks = []] }: { name: string; values: number[][] }) => {
+    if (numbers === undefined) throw new Error("no values");
     if (name === "held run locks") return { rows: [{ pid, lock: running }] };
+    if (name.endsWith("run locks")) {
+      runLocks.push([name, locks]);
+      // Somebody else has guessed the last one.
+      return { rows: locks.map((lock) => ({ pid, lock, taken: lock !== 13 })) };
+    }
     if (name === "take permits") taken.push(...numbers);
     else {
       revoked.push(...numbers);
@@ -25,7 +32,7 @@ function server(running: number, onRevoke: () => void = nothing) {
     query: { value: query },
     connection: { value: { stream: { cork: nothing, uncork: nothing } } },
   });
-  return { client, taken, revoked };
+  return { client, taken, revoked, runLocks };
 }
 
 const sent = [
@@ -39,12 +46,12 @@ async function openPermitted(running: number) {
   const opened = openSession();
   const { recalls } = opened.sessions;
   opened.assign("1", "2", "3");
-  const { client, taken, revoked } = server(running);
+  const { client, taken, revoked, runLocks } = server(running);
   await recalls.grantPermits(client);
   const [permit] = taken;
   const answer = (ids: string[], queuedBehind: string | null): void =>
     recalls.answered({ session: 1, ids, queuedBehind, sent });
-  return { ...opened, recalls, client, permit, revoked, answer };
+  return { ...opened, recalls, client, permit, revoked, runLocks, answer };
 }
 
 test("revokes a permit again that an abandoned recall has returned, when another recall follows", async () => {
@@ -58,6 +65,26 @@ test("revokes a permit again that an abandoned recall has returned, when another
   assert.deepEqual(revoked, [permit]);
   assert.deepEqual(permits(), [permit, permit, null]);
   assert.equal(recalls.isPending, false);
+});
+
+test("with users, it releases only runs whose locks it could take, and keeps these until they are answered", async () => {
+  const { sessions, recalls, client, runLocks, answer, receive } = await openPermitted(11);
+  sessions.enterLane(null);
+  recalls.recall(["2", "3"], false);
+  answer(["2", "3"], null);
+  await recalls.process(client);
+  assert.deepEqual(
+    ["2", "3"].map((id) => sessions.hasTask({ id, owner: "1" })),
+    [false, true],
+  );
+  assert.deepEqual(runLocks, [["take run locks", [12, 13]]]);
+  await recalls.process(client);
+  assert.deepEqual(runLocks.slice(1), [["release run locks", [13]]]);
+  assert.equal(recalls.needsServer, false);
+  receive({ type: "results", results: [{ outcome: "released", session: 1, id: "2" }] });
+  assert.equal(recalls.needsServer, true);
+  await recalls.process(client);
+  assert.deepEqual(runLocks.slice(2), [["release run locks", [12]]]);
 });
 
 test("without the table's lock nothing is recalled, and no permit is requested", async () => {

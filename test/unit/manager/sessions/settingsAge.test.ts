@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DatabaseError } from "pg";
 import type { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { silentLog as log } from "../../../support/taskTables.js";
@@ -22,7 +23,7 @@ function looking(...answers: readonly (string | Error)[]) {
     size: { value: 1 },
     markStale: { value: renew },
   });
-  const age = new SettingsAge({ sessions, log });
+  const age = new SettingsAge({ sessions, table: taskTable("public", "task"), log });
   const look = async (always = true): Promise<void> => await age.tryCompare(client, always);
   return { age, client, counted, left, look };
 }

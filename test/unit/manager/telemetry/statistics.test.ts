@@ -8,7 +8,7 @@ test("a task that ends with its rescue counts as finished, failed or gone", () =
   const sent: FromManager[] = [];
   const statistics = new Statistics({
     send: (message) => void sent.push(message),
-    load: () => ({ running: 0, sessions: 0 }),
+    load: () => ({ running: 0, overruns: 0, sessions: 0, shares: {} }),
   });
   statistics.rescued(["planned", "done", "failed", "replaced", "kept", "failed"]);
   statistics.rescued([]);

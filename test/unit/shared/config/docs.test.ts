@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { jobsSchemaText } from "../../../../src/cli/support/jobsFile.js";
 import { allowedValues, entryKeys } from "../../../../src/shared/config/describeAllowedValues.js";
 import { jsonSchemaText } from "../../../../src/shared/config/fileSchema.js";
 import { fileParameters } from "../../../../src/shared/config/parameters.js";
@@ -38,7 +39,8 @@ function documented(parameter: Parameter): string[] {
   return [
     alias === undefined ? name : `${name} (alias ${alias})`,
     `${type}${range(parameter)}`,
-    parameter.defaultText ?? `\`${String(parameter.default)}\``,
+    parameter.defaultText ??
+      `\`${typeof parameter.default === "object" ? JSON.stringify(parameter.default) : parameter.default}\``,
     levels.join(", "),
     meaning,
   ];
@@ -59,6 +61,10 @@ void test("pg_task.schema.json is up to date", () => {
   assert.equal(readFileSync(join(root, "pg_task.schema.json"), "utf8"), jsonSchemaText());
 });
 
+void test("pg_task.jobs.schema.json is up to date", () => {
+  assert.equal(readFileSync(join(root, "pg_task.jobs.schema.json"), "utf8"), jobsSchemaText());
+});
+
 void test("every parameter has a default, in table order", () => {
   assert.deepEqual(
     Object.keys(defaultParameters()),
@@ -71,6 +77,7 @@ void test("each default has the type of its parameter", () => {
     bool: "boolean",
     int: "number",
     size: "number",
+    weights: "object",
   };
   const values = defaultParameters();
   for (const parameter of fileParameters) {

@@ -482,3 +482,25 @@ void test("listening beyond loopback requires a token", async () => {
     assert.match((await refusal({ "pg_http.listen": listen }))[1] ?? "", /^pg_http\.listen: expected/);
   }
 });
+
+void test("refuses shares that cannot be, and weights of none", async () => {
+  const shared = { "pg_task.share": "/", "pg_task.weights": { alice: 2 } };
+  const { entries } = await load({ "pg_task.json": [{ data: "shop", ...shared }] });
+  assert.deepEqual(entries[0]?.parameters["pg_task.weights"], { alice: 2 });
+  for (const [content, pattern] of [
+    [{ "pg_task.share": "role" }, /^pg_task\.share: "role" is not possible yet, in the entry /],
+    [{ "pg_task.weights": { a: 1 } }, /^pg_task\.weights: expected pg_task\.share, too, for the entry /],
+    [
+      { "pg_task.share": "/", "pg_task.weights": { a: 0 } },
+      /^pg_task\.weights\.a: expected an object of shares with numbers from 0\.001 to 1000, .*, got 0$/,
+    ],
+    [
+      { "pg_task.share": "/", "pg_task.weights": [] },
+      /^pg_task\.weights: expected an object of shares .*, got an array$/,
+    ],
+  ] as const) {
+    const [code, line = ""] = await refusal(content);
+    assert.equal(code, "CONFIG_INVALID");
+    assert.match(line, pattern);
+  }
+});

@@ -8,7 +8,7 @@ function problem(text: string): string {
     parseJson(text);
   } catch (error) {
     if (!(error instanceof JsonSyntaxError)) throw error;
-    return `${error.line}:${error.column} ${error.message}`;
+    return error.mistakes.map(({ line, column, message }) => `${line}:${column} ${message}`).join("\n");
   }
   throw new assert.AssertionError({ message: `accepted ${JSON.stringify(text)}` });
 }
@@ -85,6 +85,30 @@ void test("reports a mistake with line, column and what was expected", () => {
   assert.equal(problem('["abc'), "1:2 expected a closing quote for this string");
   assert.equal(problem('["\\x"]'), '1:2 expected one of \\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX in this string');
   assert.equal(problem("[1] 2"), "1:5 expected the end of the text");
+});
+
+void test("reports a word without quotes as the key or value that it stands for", () => {
+  assert.equal(problem("{bad"), "1:2 expected a key in double quotes");
+  assert.equal(problem("{bad}"), "1:2 expected a key in double quotes");
+  assert.equal(problem('{"a": 1, bad\n "b": 2}'), "1:10 expected a key in double quotes");
+  assert.equal(problem('{"a": nope}'), "1:7 expected a value");
+  assert.equal(problem("[nope]"), "1:2 expected a value");
+  assert.equal(problem('{"a" nope}'), '1:6 expected ":" after the key');
+});
+
+void test("reports mistakes in other lines that do not follow from an earlier one", () => {
+  assert.equal(
+    problem('{bad\n "a": 0,\n "b": tru,\n "c": "\\x",\n d: 1\n}'),
+    [
+      "1:2 expected a key in double quotes",
+      "3:7 expected a value",
+      '4:7 expected one of \\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX in this string',
+      "5:2 expected a key in double quotes",
+    ].join("\n"),
+  );
+  // The closing bracket is missing, and everything after it is read as part of the array.
+  assert.equal(problem('{"a": [1,\n "b": 2,\n "c": 3}'), '2:5 expected "," after the value');
+  assert.equal(problem("[a,\n b,\n c,\n d,\n e,\n f]").split("\n").length, 5);
 });
 
 void test("reports a duplicate key at its second occurrence", () => {

@@ -153,11 +153,10 @@ describe("a large table", () => {
       "pg_task.schema": "busy",
     };
     const program = await startProcess({ config });
-    const { code, pauseMs } = await program.line("manager unavailable, retrying");
+    const { code } = await program.line("manager unavailable, retrying");
     await producer.query("COMMIT");
     await program.line("table adopted");
     assert.equal(code, "SCHEMA_LOCKED");
-    assert.ok(typeof pauseMs === "number" && pauseMs >= 0 && pauseMs <= 1000, String(pauseMs));
     assert.equal((await program.end()).code, 0);
   });
 });

@@ -34,7 +34,8 @@ async function statementWords(): Promise<string[]> {
       const text = (await readFile(join(source, folder, file), "utf8")).replace(/^ *(?:\/\*\*|\*|\/\/).*$/gm, "");
       for (const [statement] of text.matchAll(/`[^`]*`/g)) {
         if (isMessage(statement)) continue;
-        words.push(...(statement.match(/(?<![$\w])[a-z_]\w*\b/g) ?? []));
+        const sql = statement.replaceAll(/\$\{[^}`]*\}/g, " ");
+        words.push(...(sql.match(/(?<![$\w])[a-z_]\w*\b/g) ?? []));
       }
     }
   }

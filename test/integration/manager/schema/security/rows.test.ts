@@ -36,7 +36,7 @@ after(async () => {
 });
 
 /** The SQL of docs/security.md, with the names of this test's roles filled in. */
-const [entrys, grants, upserts, policies, definers] = [
+const [entrys, grants, upserts] = [
   ...readFileSync(projectPath("docs/security.md"), "utf8").matchAll(/^```sql\n(.*?)^```$/gms),
 ]
   .map(([, sql = ""]) => sql)
@@ -48,11 +48,27 @@ const [entrys, grants, upserts, policies, definers] = [
       .replaceAll("TO scheduler", `TO ${scheduler}`)
       .replaceAll(/\bmail\b/g, mail),
   );
-/** The function of docs/coming-from.md that schedules jobs by an upsert. */
-const [, scheduleJob = ""] =
-  /^```sql\n(CREATE FUNCTION schedule_job.*?)^```$/ms.exec(readFileSync(projectPath("docs/coming-from.md"), "utf8")) ??
-  [];
-
+/** Policies of a user's own, for a table without users. */
+const policies = `
+ALTER TABLE task ADD COLUMN author name NOT NULL DEFAULT current_user;
+ALTER TABLE task ENABLE ROW LEVEL SECURITY;
+CREATE POLICY author_insert ON task FOR INSERT TO ${producer}
+  WITH CHECK (author = current_user AND parent IS NULL);
+CREATE POLICY author_select ON task FOR SELECT TO ${producer} USING (author = current_user);
+CREATE POLICY author_update ON task FOR UPDATE TO ${producer} USING (author = current_user);
+CREATE POLICY author_delete ON task FOR DELETE TO ${producer} USING (author = current_user);
+`;
+/** Lets producers choose a job without writing SQL. */
+const definers = `
+CREATE FUNCTION later_report(customer integer) RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  INSERT INTO public.task (input, author)
+  VALUES (format('SELECT report(%L::integer)', customer), session_user) RETURNING id
+$$;
+REVOKE EXECUTE ON FUNCTION later_report(integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION later_report(integer) TO ${producer};
+REVOKE INSERT ON task FROM ${producer};
+`;
 await admin.query(`
   CREATE ROLE ${owner} LOGIN; CREATE ROLE ${producer};
   CREATE ROLE ${alice} LOGIN IN ROLE ${producer}; CREATE ROLE ${bob} LOGIN IN ROLE ${producer};
@@ -123,11 +139,10 @@ it("hides no rows from a task, which runs as the table's owner", limit, async ()
   assert.equal(output, `current_user\tcount\n${owner}\t2`);
 });
 
-const jobAt = (time: string): string => `SELECT schedule_job('job', '${time}', 'SELECT 1')`;
+const jobAt = (time: string): string => `SELECT task_schedule('job', '${time}', 'SELECT 1')`;
 
 it("lets a role with further grants schedule jobs by an upsert", limit, async () => {
   const asScheduler = await opened(scheduler);
-  await asOwner.query(scheduleJob);
   await mayNot(asScheduler, jobAt("0 3 1 1 *"));
   // A plain INSERT needs no more than what producers have.
   await asScheduler.query("INSERT INTO task (key, rule, input) VALUES ('plain', '0 3 1 1 *', 'SELECT 1')");
@@ -135,11 +150,30 @@ it("lets a role with further grants schedule jobs by an upsert", limit, async ()
   for (const time of ["0 3 1 1 *", "0 4 1 1 *", "30 days", "0 5 1 1 *"]) await asScheduler.query(jobAt(time));
   const { rows } = await asScheduler.query("SELECT rule, state FROM task WHERE key = 'job'");
   assert.deepEqual(rows, [{ rule: "0 5 1 1 *", state: "PLAN" }]);
+  for (const call of ["pause('job')", "resume('job')", "signal('job', '{}')", "run('job')", "unschedule('job')"])
+    await asScheduler.query(`SELECT task_${call}`);
+  await admin.query("SELECT pg_advisory_lock(1)");
+  await asScheduler.query(
+    "SELECT task_schedule('long', '1 hour', 'SELECT pg_advisory_lock_shared(1)'), task_run('long')",
+  );
+  await waitForRow(admin, "SELECT FROM task WHERE key = 'long' AND state = 'WORK'", []);
+  const [, columns = ""] = /GRANT INSERT (\([^)]*\))/.exec(grants ?? "") ?? [];
+  await asOwner.query(`GRANT SELECT ${columns} ON task TO ${scheduler}`);
+  await asOwner.query("UPDATE task SET remote = 'host=elsewhere' WHERE key = 'long'");
+  const pause = "SELECT task_pause('long')";
+  await assert.rejects(asScheduler.query(pause), /cannot be changed: running/);
+  await asOwner.query("UPDATE task SET remote = NULL WHERE key = 'long'");
+  await asScheduler.query(pause);
+  await admin.query("SELECT pg_advisory_unlock(1)");
+  const change = (how: string): Promise<unknown> =>
+    asScheduler.query(`SELECT task_${how}(id) FROM task WHERE key = 'plain' AND state IN ('PLAN', 'STOP')`);
+  await change("stop");
+  await change("retry");
   await asScheduler.query("DELETE FROM task WHERE plan > now()");
 });
 
 it("lets producers choose a job without writing SQL", limit, async () => {
-  await asOwner.query(definers ?? "");
+  await asOwner.query(definers);
   await mayNot(asAlice, "INSERT INTO task (input) VALUES ('SELECT 1')");
   const { rows } = await asAlice.query<{ id: string }>("SELECT later_report(7) AS id");
   const { id } = only(rows);

@@ -193,6 +193,7 @@ void test("variables fill in what the URL omits, and nothing else", async () => 
     sslcert: "/client.crt",
     sslkey: "/client.key",
     connectTimeoutMs: 3000,
+    othersPasswordFile: join(home, ".pgpass"),
   };
   assert.deepEqual(await resolve(null, env), fromEnv);
   assert.deepEqual(await resolve("postgres://u@h/", env), { ...fromEnv, user: "u", host: "h" });

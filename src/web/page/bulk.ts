@@ -1,0 +1,121 @@
+import { html } from "htm/preact";
+import type { VNode } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { BulkState } from "../api/bulkRoutes.js";
+import { getJson, postJson, problemText } from "./apiClient.js";
+import { finalStates } from "../../shared/taskState.js";
+import { askToConfirm } from "./dialog.js";
+import { numberText } from "./format.js";
+import { changes, countOf, OutcomeNotice, type ManyChange } from "./manyChanges.js";
+
+/** How often the state of a change is asked for, in ms. */
+const askMs = 400;
+
+interface Running {
+  readonly kind: ManyChange;
+  readonly state: BulkState | null;
+}
+
+/**
+ * Changes all tasks that match a filter, also those that are not on the screen: counts them, asks for confirmation, and
+ * shows how far it is.
+ */
+export function BulkBar(props: { table: string; filter: URLSearchParams; done: () => void }): VNode | null {
+  const { table, filter, done } = props;
+  const [running, setRunning] = useState<Running | null>(null);
+  const [ended, setEnded] = useState<(Running & { readonly problem: string | null }) | null>(null);
+  const leaving = useRef(new AbortController());
+  useEffect(() => {
+    leaving.current = new AbortController();
+    return () => leaving.current.abort();
+  }, []);
+  const path = `/tables/${table}/bulk`;
+  const until = async (kind: ManyChange, id: string, isEnough: (state: BulkState) => boolean): Promise<BulkState> => {
+    for (;;) {
+      const state = await getJson<BulkState>(`${path}/${id}`, leaving.current.signal);
+      setRunning({ kind, state });
+      if (isEnough(state)) return state;
+      await new Promise((resolve) => setTimeout(resolve, askMs));
+    }
+  };
+  const run = async (kind: ManyChange): Promise<void> => {
+    if (running !== null) return;
+    setRunning({ kind, state: null });
+    setEnded(null);
+    let state: BulkState | null = null;
+    let problem: string | null = null;
+    try {
+      state = await postJson<BulkState>(path, { change: kind.name, filter: Object.fromEntries(filter) });
+      state = await until(kind, state.id, ({ phase }) => phase !== "counting");
+      const isWanted = state.phase === "counted" && state.matched > 0 && (await isConfirmed(kind, state.matched));
+      if (isWanted) {
+        await postJson(`${path}/${state.id}/start`, {});
+        state = await until(kind, state.id, isOver);
+      } else if (state.phase === "counted" && state.matched > 0) {
+        await postJson(`${path}/${state.id}/stop`, {});
+        state = null;
+      }
+      problem = state?.error ?? null;
+    } catch (error) {
+      if (leaving.current.signal.aborted) return;
+      problem = problemText(error);
+    }
+    setRunning(null);
+    if (state !== null || problem !== null) setEnded({ kind, state, problem });
+    done();
+  };
+  const stop = (id: string): void => void postJson(`${path}/${id}/stop`, {}).catch(() => {});
+  const given = (filter.get("state") ?? "").split(",").filter((state) => state !== "");
+  const hasEnded = filter.has("endedFrom") || filter.has("endedTo");
+  const states: readonly string[] = given.length === 0 && hasEnded ? finalStates : given;
+  // Whoever retries all names the states, because DONE is among them.
+  const possible = changes.filter(
+    ({ name, states: needed }) =>
+      (name !== "retry" || given.length > 0) && (states.length === 0 || states.some((state) => needed.includes(state))),
+  );
+  return html`${
+    ended !== null &&
+    html`<${OutcomeNotice}
+      text=${ended.problem ?? endText(ended)}
+      others=${ended.state?.others ?? []}
+      isComplete=${ended.problem === null && ended.state?.phase !== "stopped" && ended.state?.others.length === 0}
+      close=${() => setEnded(null)}
+    />`
+  }
+  ${
+    running === null
+      ? html`<span class="many bulk" role="group" aria-label="All tasks that match">
+          All that match:
+          ${possible.map((kind) => html`<button type="button" key=${kind.name} onClick=${() => void run(kind)}>${kind.label} all</button>`)}
+        </span>`
+      : html`<span class="many bulk" role="group" aria-label="All tasks that match">
+          <span role="status">${progressText(running)}</span>
+          ${
+            running.state !== null &&
+            html`<progress max=${Math.max(1, running.state.matched)} value=${running.state.done} />
+              <button type="button" onClick=${() => stop(running.state?.id ?? "")}>Stop</button>`
+          }
+        </span>`
+  }`;
+}
+
+const isOver = ({ phase }: BulkState): boolean => ["done", "stopped", "failed"].includes(phase);
+
+async function isConfirmed(kind: ManyChange, count: number): Promise<boolean> {
+  return await askToConfirm({
+    title: `${kind.label} ${countOf(count)}?`,
+    text: `${countOf(count)} ${kind.verb}. These are all that match the filter.`,
+    confirm: `${kind.label} ${numberText(count)}`,
+  });
+}
+
+function progressText({ kind, state }: Running): string {
+  if (state === null || state.phase === "counting") return `${numberText(state?.matched ?? 0)} found …`;
+  return `${kind.label}: ${numberText(state.done)} of ${numberText(state.matched)}`;
+}
+
+function endText({ kind, state }: Running): string {
+  if (state === null || state.matched === 0) return `No task that matches can be changed so.`;
+  const text = `${numberText(state.changed)} of ${countOf(state.matched)} ${kind.done}.`;
+  return state.phase === "stopped" ? `Stopped: ${text}` : text;
+}

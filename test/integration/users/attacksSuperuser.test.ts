@@ -1,0 +1,3 @@
+import { attack } from "./attacks.js";
+
+await attack("superuser");
