@@ -74,7 +74,7 @@ export class ClaimPlanner {
     if (count <= 0 || !(passIdleOver || (needReserve && starts.unreserved <= 0))) return null;
     const offered = this.#sessions.offer(count);
     if (offered.length === 0) return null;
-    const best = takeUpTo(offered.length, () => this.#groups.takeBestIdle());
+    const best = takeUpTo(offered.length, () => this.#groups.ranking.takeBestIdle());
     return toPlan(this.#groups, {
       offered,
       // A session that is dedicated to a group gets no task. It is closed, so that another one can be opened.
@@ -102,7 +102,9 @@ export class ClaimPlanner {
     }
     const areShared = this.#groups.shares !== null;
     const wanted = Math.max(1, offered.length, minGroups);
-    const best = areShared ? this.#groups.takeForSessions(wanted) : takeUpTo(wanted, () => this.#groups.takeBest());
+    const best = areShared
+      ? this.#groups.ranking.takeForSessions(wanted)
+      : takeUpTo(wanted, () => this.#groups.ranking.takeBest());
     for (const group of best) taken.add(group);
     if (taken.size === 0) return null;
     const starting = startsOf(offered);
@@ -112,7 +114,7 @@ export class ClaimPlanner {
     // A group that is only counted must not get a queue slot, because its tasks may be long. If enough groups are
     // startable, each counts as one task, and the claim need not read them.
     const toCount = (): ActiveGroup | null =>
-      this.#groups.startable.size < lookAhead ? this.#groups.takeBest() : null;
+      this.#groups.startable.size < lookAhead ? this.#groups.ranking.takeBest() : null;
     const others = queue.sharing.length > 0 || areShared ? queue.sharing : takeUpTo(lookAhead, toCount);
     for (const group of others) taken.add(group);
     const maxCandidates = Math.max(offered.length + queue.shared.length + lookAhead, minGroups);
@@ -220,7 +222,7 @@ export class ClaimPlanner {
       const best = this.#groups.startable.best;
       const next = ownGroups[0];
       // When a task that is queued behind one of its own group starts, one task fewer of the group is running.
-      if (next !== undefined && (best === null || next === best || this.#groups.precedes(next, best, 1))) {
+      if (next !== undefined && (best === null || next === best || this.#groups.ranking.precedes(next, best, 1))) {
         ownGroups.shift();
         const slots = capacity.takeOwn(next.hash, remaining);
         if (slots.length === 0) continue;
@@ -229,7 +231,7 @@ export class ClaimPlanner {
         remaining -= slots.length;
         continue;
       }
-      const group = this.#groups.takeBest();
+      const group = this.#groups.ranking.takeBest();
       if (group === null) break;
       if (group.expectsExclusive || !capacity.isShort(group)) {
         skipped.push(group);
@@ -264,7 +266,7 @@ export class ClaimPlanner {
       const group = this.#groups.get(hash);
       return group !== null && canQueue(group) && !this.#isUntried(group) ? group : [];
     });
-    return groups.toSorted((a, b) => (this.#groups.precedes(a, b) ? -1 : 1));
+    return groups.toSorted((a, b) => (this.#groups.ranking.precedes(a, b) ? -1 : 1));
   }
 
   /** Whether none of the group's runs has been measured yet, while the group limit allows another session for it. */

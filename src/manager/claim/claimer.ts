@@ -98,7 +98,7 @@ export class Claimer {
     const { groups, sessions, settingsAge, table } = this.#components;
     this.#hasHadSession ||= sessions.size > sessions.opening || table.usersOwner !== null;
     try {
-      if (groups.hasUnknown) await placeGroups(client, table, groups);
+      if (groups.ranking.hasUnknown) await placeGroups(client, table, groups);
       // Before there is a session, a claim only counts tasks: one for each group, if none may run more than one.
       if (!this.#hasHadSession && !groups.startable.needReserve) {
         const more = Math.min(limits.lookAhead, groups.startable.size);
@@ -201,7 +201,7 @@ export class Claimer {
   #conditions(): ClaimConditions {
     const { groups, tracing } = this.#components;
     const runningKeys = groups.runningKeys.all;
-    return { except: this.skippedIds, runningKeys, traced: tracing !== null, lane: groups.lane };
+    return { except: this.skippedIds, runningKeys, traced: tracing !== null, lane: groups.ranking.lane };
   }
 
   /** @param search whether to look for rejected tasks beyond the tasks of the claim if the server rejects it */

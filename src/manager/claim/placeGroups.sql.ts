@@ -12,7 +12,7 @@ interface Place {
 
 /** Finds out to which lanes and shares the groups belong that have become startable. */
 export async function placeGroups(client: Client, table: TaskTable, groups: ActiveGroups): Promise<void> {
-  const unknown = groups.takeUnknown();
+  const unknown = groups.ranking.takeUnknown();
   if (unknown.length === 0) return;
   const { shares } = groups;
   let places = new Map<number, Place>();
@@ -25,8 +25,8 @@ export async function placeGroups(client: Client, table: TaskTable, groups: Acti
     for (const group of unknown) {
       const place = places.get(group.hash);
       // A head that is gone is replaced by the next scan.
-      if (place === undefined || shares !== groups.shares) groups.place(group, undefined);
-      else groups.place(group, place.lane, shares?.nameOf(place));
+      if (place === undefined || shares !== groups.shares) groups.ranking.place(group, undefined);
+      else groups.ranking.place(group, place.lane, shares?.nameOf(place));
     }
   }
 }

@@ -63,7 +63,7 @@ export class RoleLanes {
   /** Called once the table is known to have users. */
   begin(): void {
     if (!this.isUsed) return;
-    this.#components.groups.splitLanes();
+    this.#components.groups.ranking.splitLanes();
     this.#enter(null);
   }
 
@@ -100,10 +100,10 @@ export class RoleLanes {
   /** @param claimOne claims for the lane that has been entered */
   async claimEach(client: Client, claimOne: () => Promise<ClaimOutcome>): Promise<ClaimOutcome> {
     const { groups, table } = this.#components;
-    if (groups.hasUnknown) await placeGroups(client, table, groups);
+    if (groups.ranking.hasUnknown) await placeGroups(client, table, groups);
     this.#claimedAt = performance.now();
     for (const lane of this.#lanes.values()) lane.more = 0;
-    const lanes = groups.startableLanes;
+    const lanes = groups.ranking.startableLanes;
     this.#turn = lanes.length === 0 ? 0 : (this.#turn + 1) % lanes.length;
     let total = nothing;
     try {
@@ -210,7 +210,7 @@ export class RoleLanes {
   }
 
   #enter(role: string | null): void {
-    this.#components.groups.enterLane(role);
+    this.#components.groups.ranking.enterLane(role);
     this.#components.sessions.enterLane(role);
   }
 

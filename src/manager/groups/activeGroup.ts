@@ -62,6 +62,29 @@ export interface GapWait extends HeapItem {
   until: number;
 }
 
+export function newActiveGroup(hash: number, lane: ActiveGroup["lane"], round: number, startedAt: number): ActiveGroup {
+  return {
+    hash,
+    lane,
+    share: null,
+    granted: 0,
+    heapIndex: -1,
+    running: 0,
+    queuedTasks: 0,
+    minQueuedMax: Infinity,
+    head: null,
+    round,
+    paused: false,
+    expectsExclusive: false,
+    claiming: false,
+    isRankedIdle: true,
+    usesReserve: false,
+    startedAt,
+    starting: 0,
+    wait: null,
+  };
+}
+
 /**
  * Whether one more session can run the group's head. A task starts only if at most `max` others of its group are running.
  * The claims check this again in SQL, for each row.

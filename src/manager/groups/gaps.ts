@@ -19,12 +19,13 @@ export class Gaps {
   readonly #starts = new Map<number, number>();
   /** No group that is not remembered had a start after this time. */
   #othersStartedAt: number;
+  #lastStartAt: number;
 
   /** @param now returns the time; until now, tasks of any group may have started */
   constructor(now: () => number, maxRemembered = maxRememberedStarts) {
     this.#now = now;
     this.#maxRemembered = maxRemembered;
-    this.#othersStartedAt = now();
+    this.#othersStartedAt = this.#lastStartAt = now();
   }
 
   get hasWaits(): boolean {
@@ -40,6 +41,11 @@ export class Gaps {
   get ended(): ActiveGroup | null {
     const next = this.#waits.best;
     return next !== null && next.until <= this.#now() ? next.group : null;
+  }
+
+  /** How long no task of any group has started, in ms. */
+  get allQuietMs(): number {
+    return this.#now() - this.#lastStartAt;
   }
 
   /** How long no task of the group has started, in ms. -1 if a task may start at any moment. */
@@ -88,10 +94,22 @@ export class Gaps {
     }
   }
 
-  /** @param quietMs since when no task of any group has started, in ms */
-  forget(quietMs: number): void {
+  /** Returns the time of a start, now. */
+  noteStart(): number {
+    this.#lastStartAt = this.#now();
+    return this.#lastStartAt;
+  }
+
+  /**
+   * Forgets all starts.
+   *
+   * @param quietMs since when no task of any group has started, in ms
+   * @returns the latest time at which a task of any group may have started
+   */
+  forget(quietMs: number): number {
     this.#starts.clear();
-    this.#othersStartedAt = this.#now() - quietMs;
+    this.#othersStartedAt = this.#lastStartAt = this.#now() - quietMs;
+    return this.#lastStartAt;
   }
 }
 

@@ -1,17 +1,9 @@
-import {
-  canStart,
-  groupPrecedes,
-  headPrecedes,
-  noLoad,
-  type ActiveGroup,
-  type GroupLoad,
-  type Head,
-} from "./activeGroup.js";
+import { headPrecedes, newActiveGroup, noLoad, type ActiveGroup, type GroupLoad, type Head } from "./activeGroup.js";
 import { Gaps, mayStartAnyMoment } from "./gaps.js";
+import { GroupRanking } from "./groupRanking.js";
 import { RunningKeys } from "./runningKeys.js";
-import { Shares, type ShareRule, type SharedTask } from "./shares.js";
+import type { ShareRule, Shares, SharedTask } from "./shares.js";
 import type { Startable } from "./startableGroups.js";
-import { StartableLanes } from "./startableLanes.js";
 
 /** A group that has tasks in sessions, and in how many. */
 export type GroupInUse = Pick<ActiveGroup, "hash" | "running">;
@@ -28,15 +20,10 @@ const aboveAnyMax = 2_147_483_648;
  */
 export class ActiveGroups {
   readonly #groups = new Map<number, ActiveGroup>();
-  #lanes = new StartableLanes();
-  #splitsLanes = false;
-  /** Null if tasks are not divided into shares. Only `divide` writes it. */
-  shares: Shares | null = null;
   readonly #withheld = new Set<number>();
-  readonly #now: () => number;
   readonly gaps: Gaps;
+  readonly ranking: GroupRanking;
   #starting = 0;
-  #lastStartAt: number;
   readonly runningKeys = new RunningKeys();
   #orphans = 0;
   #busy = 0;
@@ -45,9 +32,8 @@ export class ActiveGroups {
 
   /** @param now returns the time of the process's clock, in ms */
   constructor(now: () => number = () => performance.now()) {
-    this.#now = now;
     this.gaps = new Gaps(now);
-    this.#lastStartAt = now();
+    this.ranking = new GroupRanking(this.gaps, this.#withheld);
   }
 
   /** Number of busy sessions plus orphans (tasks of dead sessions). */
@@ -78,65 +64,31 @@ export class ActiveGroups {
     return groups;
   }
 
-  /** From now on, groups belong to lanes. */
-  splitLanes(): void {
-    this.#splitsLanes = true;
-  }
-
   /**
    * From now on, groups belong to shares, or with null no longer.
    *
    * @param running the tasks that sessions run
    */
   divide(rule: ShareRule | null, running: readonly SharedTask[]): void {
-    this.shares = rule === null ? null : new Shares(rule);
-    this.shares?.recount(running);
+    this.ranking.divide(rule, running);
     this.#usingReserve = 0;
-    this.#lanes = new StartableLanes(this.shares);
+    const lane = this.ranking.firstLane;
     for (const group of this.#groups.values()) {
-      const lane = this.#firstLane;
       Object.assign(group, { lane, share: null, granted: 0, heapIndex: -1, isRankedIdle: true, usesReserve: false });
       this.#rank(group);
     }
   }
 
-  enterLane(lane: string | null): void {
-    this.#lanes.enter(lane);
+  get shares(): Shares | null {
+    return this.ranking.shares;
   }
 
-  /** Those of the lane that was entered last. Without users, there is only one. */
   get startable(): Startable {
-    return this.#lanes.entered;
-  }
-
-  get lane(): string | null {
-    return this.#lanes.lane;
-  }
-
-  /** The lanes in which a group can start a task. */
-  get startableLanes(): (string | null)[] {
-    return this.#lanes.startable;
+    return this.ranking.startable;
   }
 
   hashesIn(lane: string | null): number[] {
     return [...this.#groups.values()].flatMap((group) => (group.lane === lane ? group.hash : []));
-  }
-
-  get hasUnknown(): boolean {
-    return this.#lanes.hasUnknown;
-  }
-
-  /** The startable groups whose lanes or shares are unknown. `place` must be called for each. */
-  takeUnknown(): ActiveGroup[] {
-    return this.#lanes.takeUnknown();
-  }
-
-  /** @param lane undefined if lane and share are still unknown */
-  place(group: ActiveGroup, lane: string | null | undefined, share: string | null = null): void {
-    this.#lanes.of(group.lane).remove(group);
-    if (group.granted > 0) this.shares?.grant(group.share ?? "", -group.granted);
-    Object.assign(group, { lane, share, granted: 0 });
-    this.#rank(group);
   }
 
   canStart(hash: number): boolean {
@@ -164,14 +116,13 @@ export class ActiveGroups {
 
   /** A task of the group has just started, or has been given to a session that starts it at once. */
   noteStart(hash: number): void {
-    const now = this.#now();
-    this.#lastStartAt = now;
+    const startedAt = this.gaps.noteStart();
     const group = this.#groups.get(hash);
     if (group === undefined) {
-      this.gaps.remember(hash, now);
+      this.gaps.remember(hash, startedAt);
       return;
     }
-    group.startedAt = now;
+    group.startedAt = startedAt;
     if (group.head?.gapMs) this.#rank(group);
   }
 
@@ -200,18 +151,11 @@ export class ActiveGroups {
    * @param quietMs since when none has started any, in ms
    */
   forgetStarts(quietMs = 0): void {
-    const startedAt = this.#now() - quietMs;
-    this.#lastStartAt = startedAt;
-    this.gaps.forget(quietMs);
+    const startedAt = this.gaps.forget(quietMs);
     for (const group of this.#groups.values()) {
       group.startedAt = startedAt;
       this.#rank(group);
     }
-  }
-
-  /** Since when no task of any group has started, in ms. */
-  get quietMs(): number {
-    return this.#now() - this.#lastStartAt;
   }
 
   endGaps(): void {
@@ -310,8 +254,8 @@ export class ActiveGroups {
     group.paused = paused;
     group.round = this.#round;
     // Groups of several lanes may have the same hash.
-    if (head === null && this.#splitsLanes) this.place(group, undefined);
-    else this.#rank(group);
+    if (head === null && this.ranking.splitsLanes) this.ranking.place(group, undefined);
+    this.#rank(group);
   }
 
   beginRound(): void {
@@ -327,43 +271,12 @@ export class ActiveGroups {
     }
   }
 
-  /** Takes the best group out of the ranking until `putBack` is called. Null if no group can start a task. */
-  takeBest(): ActiveGroup | null {
-    return this.#claim(this.startable.take());
-  }
-
-  takeBestIdle(): ActiveGroup | null {
-    return this.#claim(this.startable.takeIdle());
-  }
-
-  /** With shares: takes the groups that get the next `count` sessions. One group can get several of them. */
-  takeForSessions(count: number): ActiveGroup[] {
-    const taken = new Set<ActiveGroup>();
-    for (let each = 0; each < count; each += 1) {
-      const group = this.#claim(this.startable.take());
-      if (group === null) break;
-      taken.add(group);
-      group.claiming = false;
-      if (canStart(group, group.granted) && !group.head?.gapMs) this.startable.put(group);
-    }
-    for (const group of taken) {
-      group.claiming = true;
-      this.startable.remove(group);
-    }
-    return [...taken];
-  }
-
-  /** Whether the next session is for group `a` rather than for `b`. `fewer` is as for `groupPrecedes`. */
-  precedes(a: ActiveGroup, b: ActiveGroup, fewer = 0): boolean {
-    return this.shares?.precedes(a, b, fewer) ?? groupPrecedes(a, b, fewer);
-  }
-
   /** Takes this group, whether or not it can start a task. Null if it is already taken or is withheld. */
   take(hash: number): ActiveGroup | null {
     const group = this.#getOrCreate(hash);
     if (group.claiming || this.#withheld.has(hash)) return null;
     group.claiming = true;
-    this.#lanes.of(group.lane).remove(group);
+    this.ranking.remove(group);
     return group;
   }
 
@@ -373,15 +286,6 @@ export class ActiveGroups {
     group.granted = 0;
     this.#rank(group);
     if (granted > 0) this.shares?.grant(share ?? "", -granted);
-  }
-
-  #claim(group: ActiveGroup | null): ActiveGroup | null {
-    if (group === null) return null;
-    group.claiming = true;
-    if (this.shares === null) return group;
-    group.granted += 1;
-    this.shares.grant(group.share ?? "", 1);
-    return group;
   }
 
   /** Sets all counts from the sessions' queues and the orphans, and forgets all heads. */
@@ -410,44 +314,17 @@ export class ActiveGroups {
     for (const group of this.#groups.values()) this.#rank(group);
   }
 
-  get #firstLane(): undefined | null {
-    return this.#splitsLanes || this.shares !== null ? undefined : null;
-  }
-
   #getOrCreate(hash: number): ActiveGroup {
     let group = this.#groups.get(hash);
     if (group === undefined) {
-      group = {
-        hash,
-        lane: this.#firstLane,
-        share: null,
-        granted: 0,
-        heapIndex: -1,
-        running: 0,
-        queuedTasks: 0,
-        minQueuedMax: Infinity,
-        head: null,
-        round: this.#round,
-        paused: false,
-        expectsExclusive: false,
-        claiming: false,
-        isRankedIdle: true,
-        usesReserve: false,
-        startedAt: this.gaps.take(hash),
-        starting: 0,
-        wait: null,
-      };
+      group = newActiveGroup(hash, this.ranking.firstLane, this.#round, this.gaps.take(hash));
       this.#groups.set(hash, group);
     }
     return group;
   }
 
   #rank(group: ActiveGroup): void {
-    const couldStart = canStart(group) && !this.#withheld.has(group.hash);
-    const isWaiting = this.gaps.wait(group, couldStart);
-    const startable = this.#lanes.of(group.lane);
-    if (couldStart && !isWaiting) startable.put(group);
-    else startable.remove(group);
+    this.ranking.rank(group);
     const idle = group.running === 0 && group.queuedTasks === 0 && group.head === null && group.starting === 0;
     if (!idle || group.claiming) return;
     this.#groups.delete(group.hash);

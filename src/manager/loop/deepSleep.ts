@@ -105,7 +105,11 @@ export class DeepSleep {
     const { groups, zoneChanges } = this.#components;
     // From here on, the next manager starts tasks.
     this.#components.isDraining = true;
-    this.#components.fellAsleep({ quietMs: groups.quietMs, zoneCheckMs: zoneChanges.pauseMs, settled: this.#settled });
+    this.#components.fellAsleep({
+      quietMs: groups.gaps.allQuietMs,
+      zoneCheckMs: zoneChanges.pauseMs,
+      settled: this.#settled,
+    });
     return true;
   }
 

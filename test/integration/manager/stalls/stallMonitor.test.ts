@@ -182,8 +182,8 @@ describe("reports once a due task that does not start although a session is free
     const { groups, lines, passes } = createMonitor({ busy: 3, reserved: 1 });
     groups.divide({ setting: "/", weights: {} }, [{ group: "a/2" }]);
     for (const name of ["a/1", "b/1"]) groups.addDue(await hashOf(name), { max: 0, id: 1n });
-    for (const group of groups.takeUnknown())
-      groups.place(group, null, group.hash === (await hashOf("a/1")) ? "a" : "b");
+    for (const group of groups.ranking.takeUnknown())
+      groups.ranking.place(group, null, group.hash === (await hashOf("a/1")) ? "a" : "b");
     await passes(12.5);
     assert.deepEqual(lines[0]?.["tasks"], [id]);
   });

@@ -87,10 +87,10 @@ test("a gap counts from the last start that the manager before this one knew of"
   groups.setHead(1, { ...head, gapMs: 100 }, false);
   groups.setHead(2, { ...head, gapMs: 70 }, false);
   assert.deepEqual([groups.canStart(1), groups.canStart(2), groups.gaps.nextMs], [false, true, 30]);
-  assert.equal(groups.quietMs, 70);
+  assert.equal(groups.gaps.allQuietMs, 70);
   clock.ms = 1_010;
   groups.noteStart(2);
-  assert.equal(groups.quietMs, 0);
+  assert.equal(groups.gaps.allQuietMs, 0);
 });
 
 test("counting the groups anew corrects the number of starts that are not reported yet", () => {

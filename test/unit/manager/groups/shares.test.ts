@@ -19,7 +19,8 @@ function makeGroups(given: Readonly<Record<string, number>> = weights): ActiveGr
 
 /** What `placeGroups` does after it has read the rows. */
 function place(groups: ActiveGroups): void {
-  for (const group of groups.takeUnknown()) groups.place(group, null, groups.shares?.nameOf(taskOf(group.hash)));
+  for (const group of groups.ranking.takeUnknown())
+    groups.ranking.place(group, null, groups.shares?.nameOf(taskOf(group.hash)));
 }
 
 function start(groups: ActiveGroups, hash: number): void {
@@ -125,7 +126,7 @@ test("whatever happens, the next sessions go to the groups that the rule require
           model.ended(nameOf(each.hash), each.ms);
           known.running -= 1;
         } else if (each.does === "choose") {
-          const taken = groups.takeForSessions(each.sessions);
+          const taken = groups.ranking.takeForSessions(each.sessions);
           const given = new Map(taken.map((group) => [group.hash, group.granted]));
           for (const group of taken) groups.putBack(group);
           assert.deepEqual(given, model.choose(each.sessions));
@@ -151,7 +152,7 @@ function simulate(users: Readonly<Record<string, number>>, given: Readonly<Recor
     if (name in users) groups.addDue(index * groupsPerShare, { max: 1000, id: BigInt(index) });
   place(groups);
   for (let now = 0; now < 60_000;) {
-    const taken = groups.takeForSessions(sessions - runs.length);
+    const taken = groups.ranking.takeForSessions(sessions - runs.length);
     for (const group of taken) {
       const { granted, hash: of } = group;
       groups.putBack(group);
@@ -199,7 +200,7 @@ test("who comes back often, with one long task each time, does not get ahead of 
   groups.addDue(0, { max: 1000, id: 1n });
   place(groups);
   const next = (): number | undefined => {
-    const [group] = groups.takeForSessions(1);
+    const [group] = groups.ranking.takeForSessions(1);
     if (group !== undefined) groups.putBack(group);
     return group?.hash;
   };
@@ -222,7 +223,11 @@ test("a share that runs nothing can get a reserved session, for one task", () =>
   for (const of of [0, 1, 3]) groups.addDue(of, { max: 0, id: BigInt(of) });
   place(groups);
   assert.equal(groups.startable.idle, 2);
-  const [one, two, none] = [groups.takeBestIdle(), groups.takeBestIdle(), groups.takeBestIdle()];
+  const [one, two, none] = [
+    groups.ranking.takeBestIdle(),
+    groups.ranking.takeBestIdle(),
+    groups.ranking.takeBestIdle(),
+  ];
   assert.deepEqual([one?.hash, two?.hash, none], [0, 3, null]);
   for (const group of [one, two]) if (group !== null && group !== undefined) groups.putBack(group);
   assert.equal(groups.runsAnything(1, 0), false);
@@ -241,7 +246,7 @@ test("another rule counts what runs", () => {
     [["alice", 1]],
   );
   groups.divide(null, []);
-  assert.equal(groups.takeBest()?.hash, 0);
+  assert.equal(groups.ranking.takeBest()?.hash, 0);
 });
 
 test("the share is the part of the group before the separator", () => {
