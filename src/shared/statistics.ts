@@ -1,11 +1,29 @@
-/** Upper bounds of the histogram buckets, in seconds. A further bucket has no upper bound. */
-export const durationBounds = [
+/** Upper bounds of the buckets in the metrics, in seconds. */
+export const metricBounds = [
   0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800,
 ] as const;
 
+/** Each bound is at most so many times the one before. */
+const growth = 1.05;
+
+/**
+ * Upper bounds of the buckets in which durations are counted, in seconds: from 0.1 ms to 30 days, with those of the
+ * metrics among them. A further bucket has no upper bound.
+ */
+export const durationBounds: readonly number[] = [0.0001, ...metricBounds, 30 * 86_400].flatMap((high, index, all) => {
+  const low = all[index - 1];
+  if (low === undefined) return [high];
+  const steps = Math.ceil(Math.log(high / low) / Math.log(growth));
+  return Array.from({ length: steps }, (_, step) =>
+    step + 1 === steps ? high : low * (high / low) ** ((step + 1) / steps),
+  );
+});
+
+/** How many durations are in each bucket, by its place in `durationBounds`. Empty buckets are left out. */
+export type BucketCounts = Readonly<Record<number, number>>;
+
 export interface Durations {
-  /** Of each bucket of `durationBounds`, then of the one without an upper bound. */
-  readonly counts: readonly number[];
+  readonly counts: BucketCounts;
   /** In seconds. */
   readonly sum: number;
 }
@@ -64,11 +82,16 @@ export const noCounts: TaskCounts = {
   reconnects: 0,
 };
 
-export const noDurations: Durations = { counts: durationBounds.map(() => 0).concat(0), sum: 0 };
+export const noDurations: Durations = { counts: {}, sum: 0 };
 
 export function bucketOf(seconds: number): number {
-  const bucket = durationBounds.findIndex((bound) => seconds <= bound);
-  return bucket === -1 ? durationBounds.length : bucket;
+  let [low, high] = [0, durationBounds.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (seconds <= (durationBounds[middle] ?? Infinity)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
 }
 
 export function addCounts(a: TaskCounts, b: TaskCounts): TaskCounts {
@@ -93,34 +116,36 @@ export function addRetries(a: RetryCounts, b: RetryCounts): RetryCounts {
   return { ...a, ...Object.fromEntries(Object.entries(b).map(([key, count]) => [key, (a[key] ?? 0) + count])) };
 }
 
-export function addDurations(a: Durations, b: Durations): Durations {
-  return {
-    counts: a.counts.map((count, bucket) => count + (b.counts[bucket] ?? 0)),
-    sum: a.sum + b.sum,
-  };
-}
+/** Buckets in ascending order, because an object has its whole numbers in this order. */
+export const bucketEntries = (counts: BucketCounts): (readonly [bucket: number, count: number])[] =>
+  Object.entries(counts).map(([bucket, count]) => [Number(bucket), count]);
 
-export function quantile({ counts }: Durations, fraction: number): number | null {
-  return quantileOf(counts, durationBounds, fraction);
+/** @param sign -1 to subtract */
+export function addDurations(a: Durations, b: Durations, sign: 1 | -1 = 1): Durations {
+  const counts: Record<number, number> = { ...a.counts };
+  for (const [bucket, count] of bucketEntries(b.counts)) {
+    const sum = (counts[bucket] ?? 0) + sign * count;
+    if (sum === 0) delete counts[bucket];
+    else counts[bucket] = sum;
+  }
+  return { counts, sum: a.sum + sign * b.sum };
 }
 
 /**
- * Estimates a quantile by linear interpolation within its bucket; null if all counts are 0.
+ * The middle of the bucket in which the quantile is, in seconds, which is off by at most 2.5 %. Null if there are no
+ * durations. Shorter ones than the first bound count as none.
  *
- * @param counts numbers in each bucket of `bounds`, then in the one without an upper bound
  * @param fraction 0 to 1
  */
-export function quantileOf(counts: readonly number[], bounds: readonly number[], fraction: number): number | null {
-  const total = counts.reduce((sum, count) => sum + count, 0);
-  if (total === 0) return null;
+export function quantile(counts: BucketCounts, fraction: number): number | null {
+  const entries = bucketEntries(counts);
+  const wanted = fraction * entries.reduce((sum, [, count]) => sum + count, 0);
   let before = 0;
-  for (const [bucket, count] of counts.entries()) {
-    if (count > 0 && before + count >= fraction * total) {
-      const low = bounds[bucket - 1] ?? 0;
-      const high = bounds[bucket] ?? low;
-      return low + (high - low) * ((fraction * total - before) / count);
-    }
+  for (const [bucket, count] of entries) {
     before += count;
+    if (before < wanted) continue;
+    const low = durationBounds[bucket - 1] ?? 0;
+    return Math.sqrt(low * (durationBounds[bucket] ?? low));
   }
   return null;
 }

@@ -4,7 +4,6 @@ import {
   addRetries,
   bucketOf,
   countRetries,
-  durationBounds,
   noCounts,
   type Durations,
   type ManagerStatistics,
@@ -17,7 +16,7 @@ import { elapsedMs } from "../model/elapsedMs.js";
 const reportMs = 200;
 
 class DurationCount {
-  #counts = emptyBuckets();
+  #counts: Record<number, number> = {};
   #sum = 0;
 
   add(seconds: number): void {
@@ -28,7 +27,7 @@ class DurationCount {
 
   take(): Durations {
     const taken = { counts: this.#counts, sum: this.#sum };
-    this.#counts = emptyBuckets();
+    this.#counts = {};
     this.#sum = 0;
     return taken;
   }
@@ -124,5 +123,3 @@ export class Statistics {
     this.touch();
   }
 }
-
-const emptyBuckets = (): number[] => Array.from({ length: durationBounds.length + 1 }, () => 0);

@@ -4,7 +4,7 @@ import type { Queryable } from "../../shared/postgres/client.js";
 import { isoTimeSql } from "../sqlFragments.js";
 import { extentColumns, scanNewest, type ScanExtent, type WindowRow } from "./scan.js";
 import type { TaskState } from "../../shared/taskState.js";
-import { quantileOf } from "../../shared/statistics.js";
+import { durationBounds, quantile } from "../../shared/statistics.js";
 
 /** Tasks of one state, and in a table with users of one role, whose errors have the same first line. */
 export interface ErrorGroup {
@@ -86,12 +86,6 @@ function isLater(one: string | null, other: string | null): boolean {
   return difference === 0 ? one > other : difference > 0;
 }
 
-/**
- * Upper bounds of buckets, in seconds: 0.1 ms to 10 days, each 1.2 times the one before, so that percentiles are off by
- * at most a fifth.
- */
-const bounds = Array.from({ length: 127 }, (_, index) => 0.0001 * 1.2 ** index);
-
 interface Bucket {
   readonly hour: number;
   readonly kind: "run" | "wait";
@@ -106,16 +100,16 @@ interface Hour {
   count: number;
   failed: number;
   runMax: number | null;
-  readonly run: number[];
-  readonly wait: number[];
+  readonly run: Record<number, number>;
+  readonly wait: Record<number, number>;
 }
 
 const emptyHour = (): Hour => ({
   count: 0,
   failed: 0,
   runMax: null,
-  run: bounds.map(() => 0).concat(0),
-  wait: bounds.map(() => 0).concat(0),
+  run: {},
+  wait: {},
 });
 
 const hourSeconds = 3_600;
@@ -149,7 +143,7 @@ export async function readHourlyRuns(client: Queryable, table: TaskTable, hours:
         WHERE e.stop >= to_timestamp($1) AND isfinite(e.stop)
         GROUP BY 1, 2, 3
       ) AS b ON true`,
-      values: [first, bounds],
+      values: [first, durationBounds],
       add: (rows) => {
         for (const row of rows) if (row.kind !== null) addBucket(found, row);
       },
@@ -181,16 +175,16 @@ function addBucket(found: Map<number, Hour>, { hour: at, kind, bucket, count, fa
  * @param complete whether these are all its runs
  */
 function summaryOf(at: number, found: Hour | null, complete: boolean) {
-  const { count = null, failed = null, runMax = null, run = [], wait = [] } = found ?? {};
+  const { count = null, failed = null, runMax = null, run = {}, wait = {} } = found ?? {};
   return {
     at,
     complete,
     count,
     failed,
-    runP50: quantileOf(run, bounds, 0.5),
-    runP95: quantileOf(run, bounds, 0.95),
+    runP50: quantile(run, 0.5),
+    runP95: quantile(run, 0.95),
     runMax,
-    waitP50: quantileOf(wait, bounds, 0.5),
-    waitP95: quantileOf(wait, bounds, 0.95),
+    waitP50: quantile(wait, 0.5),
+    waitP95: quantile(wait, 0.95),
   };
 }

@@ -35,8 +35,8 @@ export class History {
     span.done += since("done");
     span.failed += since("failed");
     span.gone += since("gone");
-    span.runs = addDurations(span.runs, difference(view.runs, isNewManager ? noDurations : last.runs));
-    span.waits = addDurations(span.waits, difference(view.waits, isNewManager ? noDurations : last.waits));
+    span.runs = addDurations(span.runs, addDurations(view.runs, isNewManager ? noDurations : last.runs, -1));
+    span.waits = addDurations(span.waits, addDurations(view.waits, isNewManager ? noDurations : last.waits, -1));
   }
 
   setDue(due: number): void {
@@ -60,10 +60,10 @@ export class History {
         return {
           at: number * spanSeconds,
           ...(number < this.#first ? { ...unknown, due: span.due } : span),
-          runP50: quantile(runs, 0.5),
-          runP95: quantile(runs, 0.95),
-          waitP50: quantile(waits, 0.5),
-          waitP95: quantile(waits, 0.95),
+          runP50: quantile(runs.counts, 0.5),
+          runP95: quantile(runs.counts, 0.95),
+          waitP50: quantile(waits.counts, 0.5),
+          waitP95: quantile(waits.counts, 0.95),
         };
       }),
     };
@@ -99,10 +99,3 @@ const emptySpan = (): Span => ({
   runs: noDurations,
   waits: noDurations,
 });
-
-function difference(now: Durations, before: Durations): Durations {
-  return {
-    counts: now.counts.map((count, bucket) => count - (before.counts[bucket] ?? 0)),
-    sum: now.sum - before.sum,
-  };
-}

@@ -1,6 +1,12 @@
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { ManagerView } from "../../shared/clusterStatus.js";
-import { durationBounds, type Durations, type TaskCounts } from "../../shared/statistics.js";
+import {
+  bucketEntries,
+  durationBounds,
+  metricBounds,
+  type Durations,
+  type TaskCounts,
+} from "../../shared/statistics.js";
 import { EventLoopDelay } from "./eventLoopDelay.js";
 import { countConnectionsByRole, readNotificationQueue } from "../../tasks/queries/clusterProcesses.js";
 import { readTableRoles } from "../../tasks/queries/roles.js";
@@ -22,7 +28,7 @@ class PrecountedHistogram extends Histogram {
   #series: { labels: Record<string, string>; durations: Durations }[] = [];
 
   constructor(options: { name: string; help: string; registers: Registry[] }) {
-    super({ ...options, buckets: [...durationBounds] });
+    super({ ...options, buckets: [...metricBounds] });
     this.#name = options.name;
     this.#help = options.help;
   }
@@ -34,16 +40,18 @@ class PrecountedHistogram extends Histogram {
   /** Called by the registry. */
   async getForPromString(): Promise<object> {
     const values = this.#series.flatMap(({ labels, durations: { counts, sum } }) => {
-      let cumulative = 0;
-      const buckets = counts.map((count, bucket) => {
-        cumulative += count;
-        const le = durationBounds[bucket] ?? "+Inf";
-        return { value: cumulative, labels: { ...labels, le }, metricName: `${this.#name}_bucket` };
+      const upTo = (most: number): number =>
+        bucketEntries(counts)
+          .filter(([bucket]) => (durationBounds[bucket] ?? Infinity) <= most)
+          .reduce((total, [, count]) => total + count, 0);
+      const buckets = [...metricBounds, Infinity].map((bound) => {
+        const le = bound === Infinity ? "+Inf" : bound;
+        return { value: upTo(bound), labels: { ...labels, le }, metricName: `${this.#name}_bucket` };
       });
       return [
         ...buckets,
         { value: sum, labels, metricName: `${this.#name}_sum` },
-        { value: cumulative, labels, metricName: `${this.#name}_count` },
+        { value: upTo(Infinity), labels, metricName: `${this.#name}_count` },
       ];
     });
     return { name: this.#name, help: this.#help, type: "histogram", values };
