@@ -1,4 +1,5 @@
 import type { TaskTable } from "../schema/taskTable.js";
+import { isClockSetBack } from "../sql/insertSuccessors.sql.js";
 import { hasId } from "../sql/fragments.sql.js";
 import { mustRunQuery } from "../schema/startRule.sql.js";
 
@@ -51,7 +52,7 @@ export function planRetries(
   const seconds = "extract(epoch FROM coalesce(t.backoff, interval '1 second'))::float8";
   const pause = `least(${ceiling}::float8, ${maxPause}, ${seconds} * 2 ^ least(coalesce(t.attempt, 0), 60)) * (0.5 + random() / 2)`;
   return `retried AS (
-  UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, attempt = coalesce(t.attempt, 0) + 1, due = coalesce(t.due, t.plan),
+  UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, attempt = coalesce(t.attempt, 0) + 1, due = CASE WHEN ${isClockSetBack} THEN now() ELSE coalesce(t.due, t.plan) END,
     deadline = coalesce(t.deadline, e.start + t.within), plan = e.stop + greatest(interval '1 second' * (${pause}), interval '1 ms' * -least(t.max::float8, 0)), ready = false,
     owner = NULL, start = e.start, stop = e.stop, output = ${output}, error = e.error, errors = ${appendedErrors}
   FROM ${ended} AS e

@@ -1,4 +1,5 @@
 import type { ColumnSet } from "../schema/columnSet.js";
+import { clockStepMs } from "../model/tuning.js";
 import { shiftOf } from "../schema/jitter.sql.js";
 import { margin, meanSeconds } from "../schema/repetition.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
@@ -11,22 +12,25 @@ import { mustRunQuery } from "../schema/startRule.sql.js";
 /** With longer intervals, times might exceed the range of dates. Successors are then planned for infinity. */
 const never = "interval '5000 years'";
 
+/** SQL: whether the server's clock was set back after the task was claimed. Its schedule then goes on from now. */
+export const isClockSetBack = `(t.take > now() + interval '1 ms' * ${clockStepMs}) IS TRUE`;
+
 /** The time after which a successor can be planned. With `catchup`, it lies in the past. */
-const earliest = `CASE WHEN t.catchup IS NOT TRUE THEN now() WHEN t.active < ${never} THEN now() - t.active ELSE '-infinity' END`;
+const earliest = `CASE WHEN t.catchup IS NOT TRUE OR ${isClockSetBack} THEN now() WHEN t.active < ${never} THEN now() - t.active ELSE '-infinity' END`;
 
 /**
  * SQL of the next time of a row with `repeat`: the first `last + n × repeat` later than `after`. The number n is
  * estimated and its neighbours are tried, so that a long outage costs no more than a short one. With `drift`, or if the
- * last time is infinite, the next time is stop + repeat.
+ * last time is infinite, the next time is stop + repeat. If the clock was set back, n can be negative.
  */
 function nextRepetition(last: string, after: string): string {
   const passed = `floor(extract(epoch FROM ${after} - ${last})::float8 / ${meanSeconds("t.repeat")})::bigint`;
   return `
-    CASE WHEN t.repeat > ${never} THEN 'infinity' WHEN t.drift OR NOT isfinite(${last}) THEN e.stop + t.repeat
+    CASE WHEN t.repeat > ${never} THEN 'infinity' WHEN t.drift OR NOT isfinite(${last}) THEN least(e.stop, now()) + t.repeat
       WHEN NOT isfinite(${after}) THEN ${last} + t.repeat ELSE (
       SELECT min(${last} + t.repeat * i::float8)
-      FROM (SELECT ${passed} AS n) AS p,
-        LATERAL generate_series(greatest(1, p.n - ${margin}), greatest(1, p.n) + ${margin}) AS i
+      FROM (SELECT ${passed} AS n, CASE WHEN ${isClockSetBack} THEN -9223372036854775807 ELSE 1 END AS least) AS p,
+        LATERAL generate_series(greatest(p.least, p.n - ${margin}), greatest(p.least, p.n) + ${margin}) AS i
       WHERE ${last} + t.repeat * i::float8 > ${after}
     ) END`;
 }
@@ -118,7 +122,7 @@ function nextRuns({ schema, qualified }: TaskTable, ended: string): string {
     UNION ALL
     SELECT f.plan + ${shiftOf("t")}, NULL, NULL, f.rule
     FROM ${calendar}.task_successor(CASE WHEN s.kind <> 'query' THEN t.rule END, coalesce(t.zone, current_setting('TimeZone')),
-      greatest(CASE WHEN isfinite(s.last) THEN s.last ELSE now() END, s.earliest) - ${shiftOf("t")}) AS f
+      greatest(CASE WHEN isfinite(s.last) AND NOT ${isClockSetBack} THEN s.last ELSE now() END, s.earliest) - ${shiftOf("t")}) AS f
     WHERE f.plan IS NOT NULL
     UNION ALL
     SELECT now(), s.last, ${queryPendingAfter("e.outcome")}, t.rule WHERE s.kind = 'query'

@@ -2,9 +2,13 @@ import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { clockStepMs } from "../../../../src/manager/model/tuning.js";
+import type { OwnedResult } from "../../../../src/manager/model/tasks.js";
+import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
+import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { ClockSteps } from "../../../../src/manager/upkeep/clockSteps.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
+import { retryPolicy } from "../../../support/retryPolicy.js";
 import { only } from "../../../support/tasks.js";
 import { openManager, silentLog } from "../../../support/taskTables.js";
 
@@ -95,6 +99,37 @@ for (const [columns, due] of [
     assert.equal(await replan(), false);
   });
 }
+
+const owner = "2147483647 2001-01-01T00:00:00.000000";
+
+/** Ends the only task, whose run began before the clock was set back, before the manager looks at the clock. */
+async function end(error: string | null): Promise<void> {
+  const times = "take = now() + interval '1 day 1 s', start = now() + interval '1 day 1 s'";
+  await manager.query(`UPDATE public.task SET state = 'WORK', owner = '${owner}', ready = NULL, ${times}`);
+  const { id, start } = only((await user.query<{ id: string; start: string }>("SELECT id, start::text FROM task")).rows);
+  const run = { outcome: "ended", session: 1, id, owner, start, stop: start, output: null } as const;
+  const results = [{ ...run, error, sqlstate: error === null ? null : "40001", committed: error === null } as OwnedResult];
+  await completeFull(manager, table, await readColumnSet(manager, table), results, { retry: retryPolicy });
+}
+
+for (const [name, columns, seconds] of [
+  ["rule", everyMinute, 60],
+  ["interval", { repeat: "'1 hour'", plan: "now() + interval '1 day'" }, 3600],
+  ["interval that catches up", { repeat: "'1 hour'", plan: "now() + interval '1 day'", catchup: "true" }, 3600],
+  ["interval from the end", { repeat: "'1 hour'", drift: "true", plan: "now() + interval '1 day'" }, 3600],
+] as const) {
+  test(`a task that ends before the step is noticed does not carry the wrong time on: ${name}`, async () => {
+    await insertAhead({ ...columns, delete: "true" });
+    await end(null);
+    assert.equal(await value(`plan > now() AND plan <= now() + interval '${seconds} s' AND state = 'PLAN'`), true);
+  });
+}
+
+test("a task that fails before the step is noticed does not carry the wrong time on with its next try", async () => {
+  await insertAhead({ ...everyMinute, retry: "1" });
+  await end("wrong");
+  assert.equal(await value("due <= now() AND state = 'PLAN'"), true);
+});
 
 const kept = {
   "a rule with a given first day": { rule: "'* * * * *'", plan: "'2100-01-01Z'" },
