@@ -1,4 +1,5 @@
 import { queryOne } from "../queryOne.js";
+import { defaultExpression } from "../../manager/schema/columnDefaults.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
@@ -27,7 +28,7 @@ interface Column {
 async function readColumns(client: Queryable, { qualified }: TaskTable): Promise<Column[]> {
   const { rows } = await client.query<Column>(
     `SELECT a.attname AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type, NOT a.attnotnull AS nullable,
-       pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS expression
+       ${defaultExpression} AS expression
      FROM pg_catalog.pg_attribute AS a LEFT JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
      WHERE a.attrelid = $1::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' AND a.attidentity = ''
      ORDER BY a.attnum`,

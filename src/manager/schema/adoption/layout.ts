@@ -1,6 +1,7 @@
 import type { Client } from "../../../shared/postgres/client.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
 import type { TaskTable } from "../taskTable.js";
+import { defaultExpression } from "../columnDefaults.js";
 
 export interface FoundColumn {
   readonly name: string;
@@ -67,8 +68,8 @@ async function readColumns(client: Client, table: TaskTable): Promise<ReadonlyMa
        ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid) AS labels,
        CASE WHEN t.typname IN ('varchar', 'bpchar') AND l.modifier > 4 THEN l.modifier - 4 END AS "maxLength",
        a.attnotnull AS "notNull", a.attidentity <> '' AS identity,
-       CASE WHEN a.attgenerated <> '' THEN pg_get_expr(d.adbin, d.adrelid) END AS generated,
-       CASE WHEN a.attgenerated = '' THEN pg_get_expr(d.adbin, d.adrelid) END AS default,
+       CASE WHEN a.attgenerated <> '' THEN ${defaultExpression} END AS generated,
+       CASE WHEN a.attgenerated = '' THEN ${defaultExpression} END AS default,
        col_description(a.attrelid, a.attnum) AS comment
      FROM layer AS l JOIN pg_type AS t ON t.oid = l.type AND t.typtype <> 'd'
      JOIN pg_attribute AS a ON a.attrelid = $1::regclass AND a.attnum = l.attnum
