@@ -4,6 +4,12 @@ import { toReport, type ErrorReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import type { RolesAndDatabases } from "./rolesAndDatabases.js";
 
+/**
+ * SQLSTATEs that indicate a missing database or role. If the server asks for a password, it reports a missing role as a
+ * failed authentication.
+ */
+const missingRoleOrDatabase = new Set(["3D000", "28000", "28P01"]);
+
 interface EnsureAccessOptions {
   readonly rolesAndDatabases: Pick<RolesAndDatabases, "ensure">;
   readonly entry: () => Entry;
@@ -51,9 +57,12 @@ export class EnsureAccess {
     return false;
   }
 
-  /** Creates a role or database that was dropped. In the meantime, the manager itself keeps trying to connect. */
-  async recreate(): Promise<void> {
-    if (this.#isRecreating) return;
+  /**
+   * Creates a role or database that was dropped, if that is why the manager is unavailable. In the meantime, the manager
+   * itself keeps trying to connect.
+   */
+  async recreate({ sqlState }: ErrorReport): Promise<void> {
+    if (this.#isRecreating || !missingRoleOrDatabase.has(sqlState ?? "")) return;
     this.#isRecreating = true;
     try {
       await this.#options.rolesAndDatabases.ensure(this.#options.entry(), { isStart: false });

@@ -16,12 +16,6 @@ import type { RolesAndDatabases } from "./rolesAndDatabases.js";
 import type { SpareWorkers } from "./spareWorkers.js";
 import type { TableWatches } from "./tableWatches.js";
 
-/**
- * SQLSTATEs that indicate a missing database or role. If the server asks for a password, it reports a missing role as a
- * failed authentication.
- */
-const missingRoleOrDatabase = new Set(["3D000", "28000", "28P01"]);
-
 /** A manager with short tasks stays for at most so many times as long as it took to begin, within these limits. */
 const briefStay = { factor: 5, leastMs: 300, mostMs: 2_000 };
 
@@ -321,7 +315,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         break;
       case "unavailable":
         this.#setUnavailable(message.reason);
-        if (missingRoleOrDatabase.has(message.reason.sqlState ?? "")) void this.#access.recreate();
+        void this.#access.recreate(message.reason);
         break;
       case "tableMoved":
         this.#moveTo(message.location);

@@ -3,21 +3,12 @@ import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { isDeepStrictEqual } from "node:util";
 import { getRequestListener } from "@hono/node-server";
 import type { Hono } from "hono";
-import { sleep } from "../shared/backoff.js";
-import {
-  isLoopback,
-  listenAddresses,
-  parseHosts,
-  parseNetworks,
-  type ListenAddress,
-} from "../shared/config/listenAddress.js";
+import { isLoopback, parseHosts, parseNetworks, type ListenAddress } from "../shared/config/listenAddress.js";
 import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Configuration } from "../shared/config/types.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
-import { systemErrorCode } from "../shared/errors.js";
 import type { SharedPorts } from "../shared/sharedPorts.js";
-import { explainSystemError } from "../shared/systemErrors.js";
 import { createApp } from "./app.js";
 import { Metrics } from "./metrics/metrics.js";
 import { ConnectionPool } from "./data/connectionPool.js";
@@ -26,12 +17,8 @@ import { ConnectionLimit } from "./http/connectionLimit.js";
 import { createLimitedServer, httpLimits, type HttpLimits } from "./http/limits.js";
 import { mountOf, mountRequest, type Login } from "./http/mount.js";
 import { rareReport } from "./http/rareReport.js";
+import { portOf, SharedAddress } from "./http/sharedAddress.js";
 import { randomToken } from "./http/token.js";
-
-/** In ms. */
-const retryMs = 2_000;
-/** After so many attempts, the log says why they fail, if the other processes could not be asked. */
-const maxSilentTries = 5;
 
 export interface WebHandlerOptions {
   readonly base?: string | undefined;
@@ -46,20 +33,12 @@ export interface WebServerOptions {
   readonly limits?: HttpLimits;
 }
 
-/**
- * Serves the page, the API, metrics and health checks of this process. The address can be unavailable, for example
- * because the leader on the same machine uses it. The server then logs this once, as a warning unless another process of
- * the cluster says that it uses the address, and keeps retrying. Tasks run even if the server cannot listen.
- *
- * Of the processes of a cluster that run on one machine with the same address, the leader listens on it, because only
- * the leader knows the rates. If another one was first, the leader asks it to free the port.
- */
+/** Serves the page, the API, metrics and health checks of this process. Tasks run even if it cannot listen. */
 export class WebServer implements LifecycleHooks {
   readonly #options: WebServerOptions;
   readonly #tables: WebTables;
   readonly #metrics: Metrics;
   readonly #lifecycle: Lifecycle;
-  readonly #stopping = new AbortController();
   readonly #randomToken = randomToken();
   readonly #limits: HttpLimits;
   readonly #connections: ConnectionLimit;
@@ -68,18 +47,7 @@ export class WebServer implements LifecycleHooks {
   readonly #oldPools: Promise<void>[] = [];
   #app: Hono | null = null;
   #host = "";
-  /** Aborted when the server must listen on another address or must end. */
-  #listening = new AbortController();
-  #retryNow = new AbortController();
-  #isLeader = false;
-  #isSeeking = true;
-  /** The port on which the server listens, and what makes it free the port. Null if it does not listen. */
-  #inUse: { readonly port: number; readonly free: () => void } | null = null;
-  readonly #portsOfOthers = new Set<number>();
-  #serving: Promise<void> = Promise.resolve();
-  #reportFirstAddress: (url: string | null) => void = () => {};
-  /** Resolves with the page's URL when the server listens, or with null when its first attempt has failed. */
-  readonly firstAddress = new Promise<string | null>((resolve) => (this.#reportFirstAddress = resolve));
+  readonly #address: SharedAddress;
 
   constructor(configuration: Configuration, options: WebServerOptions) {
     const { cluster, ports, log, version, limits = httpLimits } = options;
@@ -100,22 +68,21 @@ export class WebServer implements LifecycleHooks {
       version,
     });
     this.#lifecycle = new Lifecycle(this, { name: "web", log });
+    this.#address = new SharedAddress({
+      cluster,
+      ports,
+      log,
+      listen: () => this.#configuration.parameters["pg_http.listen"],
+      open: async (address) => await this.#listen(address),
+      pageUrl: (server) => this.#pageUrl(server),
+    });
     cluster.on("worked", (key) => this.#recordStatistics(key));
-    cluster.on("changed", () => this.#followRole());
     cluster.on("released", () => this.#tables.setEntries(this.#configuration));
-    ports.on("wanted", (port) => {
-      if (!this.#isLeader && this.#inUse?.port === port) this.#inUse.free();
-    });
-    ports.on("freed", () => {
-      if (this.#isLeader) this.#retryNow.abort();
-    });
-    ports.on("asked", (port) => {
-      if (this.#inUse?.port === port) ports.announceUsed(port);
-    });
-    ports.on("used", (port) => {
-      this.#portsOfOthers.add(port);
-      this.#retryNow.abort();
-    });
+  }
+
+  /** Resolves with the page's URL when the server listens, or with null when its first attempt has failed. */
+  get firstAddress(): Promise<string | null> {
+    return this.#address.first;
   }
 
   run(): Promise<void> {
@@ -152,21 +119,18 @@ export class WebServer implements LifecycleHooks {
     const isSame = (["pg_http.listen", "pg_http.token", "pg_http.readonly"] as const).every(
       (name) => before[name] === after[name],
     );
-    if (!isSame) this.#restartListening();
+    if (!isSame) this.#address.restart();
   }
 
   async start(): Promise<void> {
     this.#tables.setEntries(this.#configuration);
-    this.#followRole();
-    this.#restartListening();
+    this.#address.start();
   }
 
   async drain(): Promise<void> {}
 
   async stop(): Promise<void> {
-    this.#stopping.abort();
-    this.#listening.abort();
-    await this.#serving;
+    await this.#address.stop();
     this.#metrics.close();
     await Promise.all([this.#tables.close(), this.#controlPool.close(), ...this.#oldPools]);
   }
@@ -181,120 +145,9 @@ export class WebServer implements LifecycleHooks {
     table.changes.noteChange();
   }
 
-  #restartListening(): void {
-    this.#listening.abort();
-    this.#listening = new AbortController();
-    const { signal } = this.#listening;
-    const addresses = listenAddresses(this.#configuration.parameters["pg_http.listen"]);
-    this.#serving = this.#serve(addresses, signal, this.#serving);
-  }
-
-  /** A new leader tries the address again at once, and so does a process that can now reach its cluster. */
-  #followRole(): void {
-    const { role } = this.#options.cluster;
-    const isLeader = role === "leader";
-    const isSeeking = role === "seeking";
-    if ((isLeader && !this.#isLeader) || (this.#isSeeking && !isSeeking)) this.#retryNow.abort();
-    this.#isLeader = isLeader;
-    this.#isSeeking = isSeeking;
-  }
-
-  async #serve(addresses: readonly ListenAddress[], signal: AbortSignal, previous: Promise<void>): Promise<void> {
-    await previous;
-    if (addresses.length === 0 || this.#stopping.signal.aborted) return;
+  async #listen({ host, port }: ListenAddress): Promise<Server> {
     this.#app ??= this.#createApp();
-    let isExpected = false;
-    while (!signal.aborted) {
-      const server = await this.#bind(this.#app, addresses, { signal, isExpected });
-      if (server === null) return this.#reportFirstAddress(null);
-      const freed = await this.#serveOn(server, signal);
-      if (freed === null) return;
-      this.#options.log.info({ port: freed }, "HTTP port left to the leader");
-      this.#options.ports.announceFreed(freed);
-      // From now on, the leader uses the address.
-      isExpected = true;
-      await this.#pause(signal);
-    }
-  }
-
-  /** Returns the port that was freed for the leader, or null if `signal` was aborted. */
-  async #serveOn(server: Server, signal: AbortSignal): Promise<number | null> {
-    let wanted: number | null = null;
-    if (!signal.aborted) {
-      const url = this.#pageUrl(server);
-      this.#options.log.info({ url }, "page");
-      this.#reportFirstAddress(url);
-      await new Promise<void>((resolve) => {
-        signal.addEventListener("abort", () => resolve(), { once: true });
-        const port = portOf(server);
-        this.#inUse = {
-          port,
-          free: () => {
-            wanted = port;
-            resolve();
-          },
-        };
-      });
-      this.#inUse = null;
-      // Only what happens from now on shortens the wait before the next attempt: the leader must be the first to try.
-      this.#retryNow = new AbortController();
-    }
-    const closed = once(server, "close");
-    server.close();
-    server.closeAllConnections();
-    await closed;
-    return signal.aborted ? null : wanted;
-  }
-
-  /** @param options.isExpected whether the leader uses the address, so that its use is not logged */
-  async #bind(
-    app: Hono,
-    addresses: readonly ListenAddress[],
-    { signal, isExpected }: { readonly signal: AbortSignal; readonly isExpected: boolean },
-  ): Promise<Server | null> {
-    let isLogged = isExpected;
-    let isAsked = false;
-    this.#portsOfOthers.clear();
-    for (let tries = 1; !signal.aborted; tries += 1) {
-      let failure: unknown;
-      const taken: number[] = [];
-      for (const address of addresses) {
-        try {
-          return await this.#listen(app, address);
-        } catch (error) {
-          failure = error;
-          if (systemErrorCode(error) === "EADDRINUSE") taken.push(address.port);
-        }
-      }
-      this.#reportFirstAddress(null);
-      const listen = this.#configuration.parameters["pg_http.listen"];
-      const shared = taken.find((port) => this.#portsOfOthers.has(port));
-      if (!isLogged && shared !== undefined) {
-        isLogged = true;
-        this.#options.log.info(
-          { listen, port: shared },
-          "HTTP address used by another process of the cluster, waiting",
-        );
-      } else if (!isLogged && (taken.length === 0 || this.#isLeader || isAsked || tries === maxSilentTries)) {
-        isLogged = true;
-        this.#options.log.warn({ listen, reason: explainSystemError(failure) }, "HTTP address unavailable, retrying");
-      } else if (!isLogged) {
-        for (const port of taken) this.#options.ports.ask(port);
-        isAsked = this.#options.cluster.role !== "seeking";
-      }
-      if (this.#isLeader) for (const port of taken) this.#options.ports.request(port);
-      await this.#pause(signal);
-    }
-    return null;
-  }
-
-  async #pause(signal: AbortSignal): Promise<void> {
-    await sleep(retryMs, AbortSignal.any([signal, this.#retryNow.signal]));
-    this.#retryNow = new AbortController();
-  }
-
-  async #listen(app: Hono, { host, port }: ListenAddress): Promise<Server> {
-    const listener = getRequestListener(app.fetch, { overrideGlobalObjects: false });
+    const listener = getRequestListener(this.#app.fetch, { overrideGlobalObjects: false });
     const server = createLimitedServer(this.#limits, (request, response) => {
       mountRequest(request, { base: this.#configuration.parameters["pg_http.base"], isForeign: false, login: null });
       void listener(request, response);
@@ -344,10 +197,4 @@ export class WebServer implements LifecycleHooks {
       }),
     });
   }
-}
-
-function portOf(server: Server): number {
-  const address = server.address();
-  if (typeof address !== "object" || address === null) throw new TypeError("expected a server that listens on a port");
-  return address.port;
 }

@@ -1,17 +1,23 @@
-import { Argument, Option } from "commander";
+import type { Argument, Option } from "commander";
 import { finalStates, taskStates, type TaskState } from "../../shared/taskState.js";
 import { columnOptions, parseSet, keyTakenChoices } from "../support/columnOptions.js";
 import { completeValuesName, shells, sources, valueKinds } from "../definitions.js";
 import {
+  argument,
   collecting,
   configOption,
+  ids,
   integerParser,
   jsonOption,
   keyRoleOption,
+  limit,
+  oneTask,
+  option,
   parseId,
-  parseIds,
   parsePort,
-  parseScheduleIds,
+  pausedOptions,
+  tableName,
+  yes,
 } from "../support/options.js";
 import type { Terminal } from "../terminal/terminal.js";
 
@@ -34,39 +40,7 @@ interface CommandRow {
   readonly load: () => Promise<(terminal: Terminal, ...given: never[]) => Promise<number>>;
 }
 
-const argument = <T>(name: string, meaning?: string, parse?: (text: string, previous: T) => T): Argument =>
-  parse === undefined ? new Argument(name, meaning) : new Argument(name, meaning).argParser(parse);
-
-const option = <T>(flags: string, meaning: string, parse?: (text: string, previous: T) => T): Option => {
-  const made = new Option(flags, meaning);
-  return parse === undefined ? made : made.argParser(parse);
-};
-
-const ids = (): Argument => argument("[ids...]", "task ids", parseIds);
-const tableName = (): Argument => argument("[table]", "same as --table");
-const yes = (meaning: string): Option => option("-y, --yes", meaning);
-const limit = (most: number): Option =>
-  option("-n, --limit <n>", "at most this many", integerParser(1, 1_000_000)).default(most);
-
-const oneTask = {
-  arguments: [argument("[id]", "the task's id", parseId)],
-  options: [
-    option(
-      "--key <key>",
-      "the one that waits with this key, else the one that runs, else the newest; instead of the id",
-    ),
-    keyRoleOption(),
-  ],
-};
-
 const waitNotes = "exit codes 0 (DONE), 10 (FAIL), 11 (GONE), 12 (STOP), 13 (the row was deleted)";
-
-const pausedOptions = (): Option[] => [
-  option("-g, --group <group>", "only this group"),
-  option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseScheduleIds),
-  option("--key <key>", "only the schedule with this key"),
-  keyRoleOption(),
-];
 
 /** All commands, in the order of the help. */
 export const commands: Readonly<Record<string, CommandRow>> = {

@@ -1,5 +1,5 @@
 import type { TaskFilter } from "../../tasks/types.js";
-import { InvalidArgumentError, Option, type Command } from "commander";
+import { Argument, InvalidArgumentError, Option, type Command } from "commander";
 import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
@@ -107,13 +107,13 @@ export function parseId(text: string): string {
   return id;
 }
 
-export const parseIds = collecting((text: string, previous: readonly string[] = []): readonly string[] => [
+const parseIds = collecting((text: string, previous: readonly string[] = []): readonly string[] => [
   ...previous,
   ...text.split(",").map(parseId),
 ]);
 
 /** The name of a schedule, which looks natural here, is its key. */
-export const parseScheduleIds = collecting((text: string, previous: readonly string[] = []): readonly string[] => {
+const parseScheduleIds = collecting((text: string, previous: readonly string[] = []): readonly string[] => {
   const ids = text.split(",").map((word) => {
     const id = readId(word);
     if (id !== null) return id;
@@ -136,6 +136,38 @@ export function integerParser(min: number, max: number): (text: string) => numbe
     throw new InvalidArgumentError(`expected a whole number from ${min} to ${max}`);
   };
 }
+
+export const argument = <T>(name: string, meaning?: string, parse?: (text: string, previous: T) => T): Argument =>
+  parse === undefined ? new Argument(name, meaning) : new Argument(name, meaning).argParser(parse);
+
+export const option = <T>(flags: string, meaning: string, parse?: (text: string, previous: T) => T): Option => {
+  const made = new Option(flags, meaning);
+  return parse === undefined ? made : made.argParser(parse);
+};
+
+export const ids = (): Argument => argument("[ids...]", "task ids", parseIds);
+export const tableName = (): Argument => argument("[table]", "same as --table");
+export const yes = (meaning: string): Option => option("-y, --yes", meaning);
+export const limit = (most: number): Option =>
+  option("-n, --limit <n>", "at most this many", integerParser(1, 1_000_000)).default(most);
+
+export const oneTask = {
+  arguments: [argument("[id]", "the task's id", parseId)],
+  options: [
+    option(
+      "--key <key>",
+      "the one that waits with this key, else the one that runs, else the newest; instead of the id",
+    ),
+    keyRoleOption(),
+  ],
+};
+
+export const pausedOptions = (): Option[] => [
+  option("-g, --group <group>", "only this group"),
+  option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseScheduleIds),
+  option("--key <key>", "only the schedule with this key"),
+  keyRoleOption(),
+];
 
 /** Matches what commander says of an option or argument whose parser throws an InvalidArgumentError. */
 const invalidOption =
@@ -164,9 +196,9 @@ function describeUsageError(text: string, command: Command, help: string): strin
   const quoted = withSpaces[command.name()];
   if (quoted !== undefined && text.startsWith("too many arguments"))
     return `${text.trimEnd().replace(/\.$/, "")}: put ${quoted}\n`;
-  const { option, value, message } = (invalidOption.exec(text) ?? invalidArgument.exec(text))?.groups ?? {};
+  const { option: flag, value, message } = (invalidOption.exec(text) ?? invalidArgument.exec(text))?.groups ?? {};
   if (message === undefined) return text;
   const expected = message.replace(/^Allowed choices are (.*)\.$/, "expected one of $1");
   const got = expected.includes(", got ") ? "" : `, got ${JSON.stringify(value)}`;
-  return `${option === undefined ? "" : `${option}: `}${expected}${got}\n`;
+  return `${flag === undefined ? "" : `${flag}: `}${expected}${got}\n`;
 }

@@ -1,34 +1,23 @@
 import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { ConnectionStringError, ConnectionProblem } from "../../shared/postgres/errors.js";
-import type { RemoteProcess, Run, RunResult } from "../../shared/ipc/run.js";
-import { cancelMessage, formatError, timeoutMessage } from "../run/formatError.js";
+import type { RemoteProcess, Run } from "../../shared/ipc/run.js";
 import { longestTimerMs, startTimer } from "../../shared/backoff.js";
 import { Execution, type OutgoingResult, type RunOutcome } from "../run/execution.js";
 import { resetSql, SettingsSql, stopSql } from "../run/runSettings.sql.js";
 import { sessionClosed } from "../session/pipeline.js";
 import type { ServerError } from "../../shared/postgres/protocol/decode.js";
-import { connectionFailure, queryCanceled } from "../../shared/postgres/sqlStates.js";
+import { connectionFailure } from "../../shared/postgres/sqlStates.js";
 import { firstError, lastValue } from "../../shared/postgres/protocol/connection.js";
 import type { RemoteConnection } from "./connectRemote.js";
 import { ServerFull } from "./managerServer.js";
 import { openRemoteSession, shownServer, type RemoteRunContext, type RemoteSession } from "./remoteSession.js";
 import { remoteProof, type RunLedger } from "./remoteLedger.sql.js";
 import { waitForEnd, waitUntilHalfOpen } from "./remoteRunLiveness.js";
+import { endedResult, failedResult, releasedResult, timeoutError, type EndReason } from "./remoteResults.js";
 import { recordLocation, writePid } from "./remoteRunRecord.sql.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
-type EndReason = "timeout" | "abort" | "stop" | "sessionLost";
-
-/** An error that is not the input's. `sqlstate` is that of `RunResult`. */
-interface Failure {
-  readonly message: string;
-  readonly detail?: string | undefined;
-  readonly hint?: string | undefined;
-  readonly sqlstate: string | null;
-}
-
-const timeoutError: Failure = { message: timeoutMessage, sqlstate: queryCanceled };
 /** What the local session is given of a run: its timeout, args and results concern the other server. */
 const local = { timeoutMs: 0, args: null, results: null } as const;
 
@@ -111,14 +100,15 @@ export class RemoteExecution {
       const run = { ...this.#run, remote: this.#remote };
       session = await openRemoteSession(run, this.#context, this.#connecting.signal);
     } catch (error) {
-      if (this.#endReason !== null) return this.#endedResult(this.#endReason);
-      if (error instanceof ServerFull) return { ...this.#releasedResult, serverFull: true };
+      if (this.#endReason !== null) return endedResult(this.#run, this.#endReason);
+      if (error instanceof ServerFull) return { ...releasedResult(this.#run), serverFull: true };
       if (!(error instanceof ConnectionProblem || error instanceof ConnectionStringError)) {
         throw error;
       }
       this.#hasConnectFailed = true;
       // An invalid connection string stays invalid, so a retry would be pointless.
-      return this.#failedResult(
+      return failedResult(
+        this.#run,
         error instanceof ConnectionProblem ? error : { message: error.message, sqlstate: null },
       );
     } finally {
@@ -154,9 +144,9 @@ export class RemoteExecution {
     try {
       const process = this.#processOf(session, ledger);
       const [refusal] = await Promise.all([this.#recordLocation(JSON.stringify(process)), this.#showPid(process.pid)]);
-      if (refusal !== null) return this.#failedResult({ message: refusal.message, sqlstate: refusal.code });
+      if (refusal !== null) return failedResult(this.#run, { message: refusal.message, sqlstate: refusal.code });
       // Checked last, because a cancel may come too late once the run has been sent.
-      if (this.#endReason !== null) return this.#endedResult(this.#endReason);
+      if (this.#endReason !== null) return endedResult(this.#run, this.#endReason);
       void this.#watch(session, runEnded.signal);
       const { result, loss } = await session.run(execution);
       // These concern the remote session, not the local session.
@@ -165,7 +155,7 @@ export class RemoteExecution {
       if (objectsMissing) {
         // The ledger was dropped. The run was rolled back, and the next one creates the ledger again.
         this.#context.remoteLedgers.forget();
-        return this.#releasedResult;
+        return releasedResult(this.#run);
       }
       if (loss === null && ledger !== null) {
         const { session: here, remoteLedgers } = this.#context;
@@ -260,15 +250,15 @@ export class RemoteExecution {
     const { serverLabel: server } = session.connection;
     this.#context.log.warn({ id: this.id, server, reason: reason.message }, "remote task lost its connection");
     const { text, failure } = execution.attempt?.output ?? { text: null, failure: null };
-    if (failure !== null) return this.#failedResult({ message: failure, sqlstate: null }, text ?? "");
+    if (failure !== null) return failedResult(this.#run, { message: failure, sqlstate: null }, text ?? "");
     const mayBeCommitted = execution.attempt?.mayBeProven === true;
     const timedOut = execution.cancellation.reason === "timeout";
-    if (timedOut && !mayBeCommitted) return this.#failedResult(timeoutError, text ?? "");
+    if (timedOut && !mayBeCommitted) return failedResult(this.#run, timeoutError, text ?? "");
     const end = this.#endReason === null ? await this.#waitForEnd(session, ledger) : null;
     if (end === "committed") return this.#committedResult(execution, reason);
     // The manager asks on.
     if (end === null && (mayBeCommitted || (ledger !== null && this.#endReason === null))) throw reason;
-    if (timedOut) return this.#failedResult(timeoutError, text ?? "");
+    if (timedOut) return failedResult(this.#run, timeoutError, text ?? "");
     return this.#lostResult(reason, text);
   }
 
@@ -285,10 +275,10 @@ export class RemoteExecution {
   #lostResult(reason: PgTaskError, output: string | null): OutgoingResult {
     if (this.#endReason === null && this.#run.endsWithConnection) {
       const message = "connection to the remote server was lost";
-      return this.#failedResult({ message, detail: reason.message, sqlstate: connectionFailure }, output ?? "");
+      return failedResult(this.#run, { message, detail: reason.message, sqlstate: connectionFailure }, output ?? "");
     }
     if (this.#endReason === null || this.#endReason === "sessionLost") throw reason;
-    return this.#endedResult(this.#endReason);
+    return endedResult(this.#run, this.#endReason);
   }
 
   /** All output has arrived, because the proof is sent behind it. */
@@ -296,35 +286,6 @@ export class RemoteExecution {
     const { stale: _, objectsMissing: __, ...result } = execution.result("ended", null);
     if (result.outcome !== "ended") throw reason;
     return { ...result, committed: true };
-  }
-
-  #endedResult(reason: EndReason): RunResult {
-    if (reason === "timeout") return this.#failedResult(timeoutError);
-    if (reason === "stop") return this.#failedResult({ message: cancelMessage, sqlstate: queryCanceled });
-    return this.#releasedResult;
-  }
-
-  get #releasedResult(): Extract<RunResult, { outcome: "released" }> {
-    return { outcome: "released", session: this.#run.session, id: this.id };
-  }
-
-  #failedResult({ message, detail, hint, sqlstate }: Failure, output = ""): RunResult {
-    const { session, id, input } = this.#run;
-    const error = formatError(
-      { severity: "ERROR", code: sqlstate ?? "", message, ...omitUndefined({ detail, hint }) },
-      input,
-    );
-    return {
-      outcome: "ended",
-      session,
-      id,
-      start: "",
-      stop: null,
-      output,
-      error,
-      sqlstate,
-      committed: false,
-    };
   }
 
   /**
@@ -347,7 +308,7 @@ export class RemoteExecution {
     }
     if (result.outcome === "released") return { result, loss };
     // What ended the local session, for example a restart of the server, may also be the reason why connecting failed.
-    if (loss !== null && this.#hasConnectFailed) return { result: this.#releasedResult, loss };
+    if (loss !== null && this.#hasConnectFailed) return { result: releasedResult(this.#run), loss };
     return { result: { ...result, start, stop, isRemote: true }, loss };
   }
 }

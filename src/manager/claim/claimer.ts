@@ -1,7 +1,6 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { ActiveGroup } from "../groups/activeGroup.js";
-import type { ActiveGroups } from "../groups/groups.js";
 import type { ClaimedTask } from "../model/tasks.js";
 import { maxEmptyClaims, maxSmallClaim, rejectedSearchMs } from "../model/tuning.js";
 import { readColumnSet } from "../schema/columnSet.js";
@@ -15,6 +14,7 @@ import { areQueuesFull, position, updateHeads, withoutGroups, type ClaimPlan } f
 import { ClaimPlanner } from "./claimPlanner.js";
 import { claimPlain } from "./claimPlain.sql.js";
 import { claimSmall, type SmallClaim } from "./claimSmall.sql.js";
+import { countMore } from "./countMore.js";
 import { LockedTasks } from "./lockedTasks.js";
 import { placeGroups } from "./placeGroups.sql.js";
 import { planOverlapping } from "./planOverlapping.sql.js";
@@ -148,23 +148,9 @@ export class Claimer {
       } else if (claimed >= limits.limit || areQueuesFull(plan, result, { maxTasks, hasFilled })) break;
       hasFilled ||= plan.fillsQueues;
     }
-    const more = this.#countMore(last, starts, limits.lookAhead);
+    const more = countMore(this.#components, last, starts.reserved, limits.lookAhead);
     const again = emptyClaims === maxEmptyClaims;
     return { claimed, more, lateGroups: [...late], locked: locked + this.#suspectGroups.length, again };
-  }
-
-  /** Counts the tasks that could start after the last claim if there were sessions for them, at most `lookAhead`. */
-  #countMore({ claimed, more: read, moreOf }: ClaimResult, { reserved }: StartLimits, lookAhead: number): number {
-    const { groups, sessions } = this.#components;
-    const { idle, passIdleOver, size } = groups.startable;
-    // The claim counts only tasks in groups whose tasks were read. Every other startable group adds one known task: its
-    // head.
-    const counted = [...moreOf].filter((hash) => groups.canStart(hash)).length;
-    let more = read + size - counted;
-    if (groups.shares !== null) more += expectMore(groups, new Set([...moreOf, ...claimed.map(({ hash }) => hash)]));
-    if (more < lookAhead) more += sessions.countMovable(lookAhead - more);
-    // A group that is to get a reserved session needs one to be opened if none is free.
-    return Math.max(passIdleOver ? Math.min(reserved, idle) : 0, Math.min(lookAhead, more));
   }
 
   /** Returns null if a full claim has to follow, because the server has rejected the small claim. */
@@ -337,18 +323,4 @@ export class Claimer {
     for (const { id, owner, hash, max } of [...blocked, ...missed])
       pendingResults.released.requeue([{ id, owner, due: { hash, max } }]);
   }
-}
-
-/**
- * With shares, a claim reads no more tasks than it gives sessions to. So it is not known how many more there are, and
- * each of these groups is expected to have as many as it runs.
- */
-function expectMore(groups: ActiveGroups, hashes: ReadonlySet<number>): number {
-  let more = 0;
-  for (const hash of hashes) {
-    const group = groups.get(hash);
-    if (group === null || group.heapIndex < 0 || group.head === null) continue;
-    more += Math.min(group.running, group.head.max - group.running);
-  }
-  return more;
 }
