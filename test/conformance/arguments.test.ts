@@ -120,16 +120,6 @@ test("queued tasks get their own args", async () => {
   assert.deepEqual(wrong, []);
 });
 
-test("the effect of an input with parameters is committed with its proof", async () => {
-  const { error } = await run(
-    "INSERT INTO effect SELECT id, $1 FROM task WHERE id = current_setting('pg_task.id')::bigint AND atomic",
-    ["proven"],
-    { repeat: "1000 years" },
-  );
-  assert.equal(error, null);
-  assert.equal((await tasks.rows("SELECT FROM effect WHERE what = 'proven'")).length, 1);
-});
-
 test("a procedure with parameters may commit", async () => {
   assert.equal(await outcome("CALL note($1)", ["committed"]), "CALL");
   const { rows } = await client.query("SELECT id FROM effect WHERE what = 'committed' ORDER BY id");

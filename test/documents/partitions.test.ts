@@ -81,8 +81,3 @@ test("docs/partitions.md: the oldest goes when its rows are final, old, and no l
   await waitForRow(client, "SELECT FROM task WHERE input = 'SELECT 40' AND state = 'DONE'");
   assert.deepEqual(pgTask.linesMatching(/unavailable|rejected/), []);
 });
-
-test("docs/partitions.md: keys, and with them jobs by name, do not work", async () => {
-  await assert.rejects(client.query("INSERT INTO task (input, key) VALUES ('SELECT 1', 'a')"), { code: "0A000" });
-  await assert.rejects(client.query("SELECT task_schedule('a', '0 3 * * *', 'SELECT 1')"), { code: "0A000" });
-});

@@ -116,14 +116,14 @@ function formatNext({ owed, paused, pausedItself, suspendedAfter, problem, next,
 }
 
 /** In the zone of the schedule, as the next times, if this program knows it. A time of today has no date. */
-function formatPast(iso: string, zone: string | null, now = new Date()): string {
+function formatPast(iso: string, zone: string | null): string {
   const time = new Date(iso);
   if (zone === null || Number.isNaN(time.getTime())) return withoutThisYear(formatTime(iso));
   try {
     // This locale writes dates as ISO 8601 does.
     const format = new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "medium" });
     const [day = "", clock = ""] = format.format(time).split(" ");
-    return format.format(now).startsWith(day) ? clock : withoutThisYear(`${day} ${clock}`);
+    return format.format(new Date()).startsWith(day) ? clock : withoutThisYear(`${day} ${clock}`);
   } catch {
     return withoutThisYear(formatZonedTime(iso));
   }

@@ -7,11 +7,11 @@ const dayOf = (time: Date): string =>
   [time.getFullYear(), twoDigits(time.getMonth() + 1), twoDigits(time.getDate())].join("-");
 
 /** In the local time zone, to the second. "infinity" is returned unchanged. */
-export function formatTime(iso: string | null, now = new Date()): string {
+export function formatTime(iso: string | null): string {
   if (iso === null) return "";
   const time = new Date(iso);
   if (Number.isNaN(time.getTime())) return iso;
-  return time.toDateString() === now.toDateString() ? clockOf(time) : `${dayOf(time)} ${clockOf(time)}`;
+  return time.toDateString() === new Date().toDateString() ? clockOf(time) : `${dayOf(time)} ${clockOf(time)}`;
 }
 
 /** In the local time zone, to the second, with its difference from UTC. */

@@ -54,10 +54,6 @@ export class Shares {
     this.rule = rule;
   }
 
-  get all(): Iterable<Readonly<Share>> {
-    return this.#shares.values();
-  }
-
   /** How many sessions run tasks of each share that has any. */
   get runningByName(): Record<string, number> {
     const running: Record<string, number> = {};

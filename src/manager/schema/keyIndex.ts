@@ -103,5 +103,5 @@ export const ownKeyHolderQuery = (table: TaskTable, key: string): string =>
  *
  * @param row with users, only a task of the same role as that of this row counts
  */
-export const keyHolderQuery = ({ qualified }: TaskTable, key: string, row: string | null = null): string =>
+export const keyHolderQuery = ({ qualified }: TaskTable, key: string, row: string | null): string =>
   `SELECT w.id FROM ${qualified} AS w WHERE w.key OPERATOR(pg_catalog.=) ${key}${row === null ? "" : ` AND ${roleText("w")} OPERATOR(pg_catalog.=) ${roleText(row)}`} AND w.key IS NOT NULL AND w.ready IS NOT NULL LIMIT 1`;

@@ -85,7 +85,7 @@ export const latestClaims = (qualified: string, columns: string): string =>
  *
  * @param withOwed whether to include the rows that owe their successors, which needs the right to read their table
  */
-export function schedulesQuery({ schema, qualified, qualifiedOwed }: TaskTable, withOwed = false): string {
+export function schedulesQuery({ schema, qualified, qualifiedOwed }: TaskTable, withOwed: boolean): string {
   const calendar = identifier(schema);
   const tries = `CASE WHEN t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' THEN greatest(t.attempt::integer, 0) ELSE 0 END`;
   const optional = `t.rule, t.zone, t.catchup IS TRUE AS catchup, t.overlap IS TRUE AS overlap, t.due, t.shift, t.suspend, t.failures,

@@ -2,7 +2,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { ownKey } from "../schema/ownKey.sql.js";
 import { isRepeating } from "./fragments.sql.js";
 
-export const hasKey = ({ hasKeys }: TaskTable, alias = ""): string => (hasKeys ? `${alias}key IS NOT NULL` : "false");
+export const hasKey = ({ hasKeys }: TaskTable): string => (hasKeys ? "key IS NOT NULL" : "false");
 
 /** Tells keys apart that may not run at the same time. With users, each role has keys of its own. */
 export function keyOf({ hasKeys, usersOwner }: TaskTable, alias = ""): string {

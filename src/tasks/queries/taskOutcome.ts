@@ -62,7 +62,7 @@ export class OutcomePoller {
     options: {
       readonly signal?: AbortSignal | undefined;
       readonly onPoll?: (progress: TaskProgress) => void | Promise<void>;
-    } = {},
+    },
   ): Promise<TaskOutcome | null> {
     const { signal, onPoll } = options;
     signal?.throwIfAborted();

@@ -95,7 +95,7 @@ export async function tryToken(token: string): Promise<string | null> {
 }
 
 /** @throws RequestError */
-export async function request(path: string, options: RequestInit = {}): Promise<Response> {
+export async function request(path: string, options: RequestInit): Promise<Response> {
   const token = localStorage.getItem(tokenKey);
   if (token !== null && !isSendable(token)) {
     tokenProblem.value = "wrong";

@@ -31,7 +31,7 @@ interface ResourceOptions<T> {
  * Returns the API's response for `path`. The request is repeated when the table changes, when the cluster or the state
  * of the login changes, and every `pollMs`, but at most once per `minIntervalMs`.
  */
-export function useResource<T>(path: string, options: ResourceOptions<T> = {}): Resource<T> {
+export function useResource<T>(path: string, options: ResourceOptions<T>): Resource<T> {
   const { table, minIntervalMs = 400, pollMs, repeats = true, isFinal = () => false } = options;
   const state: Signal<Answer<T>> = useSignal({ path, value: null, problem: null, retries: false, at: 0 });
   const poller = useRef<Poller | null>(null);

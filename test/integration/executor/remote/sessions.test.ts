@@ -51,13 +51,6 @@ for (const [what, other] of [
   });
 }
 
-test("a task without count or live closes its remote session", async () => {
-  const driver = await openDriver();
-  const first = await runKept(driver, pid, { dedicated: false });
-  await waitUntilGone(first);
-  assert.notEqual(await runKept(driver, pid), first);
-});
-
 test("a kept session ends with the local session", async () => {
   const driver = await openDriver();
   const first = await runKept(driver, pid);

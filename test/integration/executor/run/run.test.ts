@@ -30,24 +30,10 @@ function leavesNothing(title: string, leave: string, look: string, expected: str
   });
 }
 
-test("several statements are one transaction", async () => {
-  const { error } = await driver.run(1, `${insert("a")}; ${insert("b")}; SELECT 1/0`);
-  assert.match(error ?? "", /division by zero/);
-  assert.deepEqual(await effects(), []);
-  await driver.run(1, `${insert("a")}; ${insert("b")}`);
-  assert.deepEqual(await effects(), ["a", "b"]);
-});
-
 test("after an explicit COMMIT the rest is a separate transaction", async () => {
   const { output } = await driver.run(1, `BEGIN; ${insert("a")}; COMMIT; ${insert("b")}; SELECT 1/0`);
   assert.equal(output, "BEGIN\nINSERT 0 1\nCOMMIT\nINSERT 0 1");
   assert.deepEqual(await effects(), ["a"]);
-});
-
-test("a transaction left open is committed, with its tag in the output", async () => {
-  const { output, error } = await driver.run(1, `BEGIN; ${insert("open")}`);
-  assert.deepEqual({ output, error }, { output: "BEGIN\nINSERT 0 1\nCOMMIT", error: null });
-  assert.deepEqual(await effects(), ["open"]);
 });
 
 /** Runs an input, and returns its output: the command tags of its statements. */

@@ -104,7 +104,7 @@ test("a dropped table is created again, and the log says that its tasks are gone
     ({ msg }) => msg === "another table has this name now, without the tasks of the one before",
     from,
   );
-  assert.equal(line["level"], "warn");
+  assert.deepEqual([line["level"], line["before"]], ["warn", "dropped"]);
   assert.ok(pgTask.lines.slice(from).some(({ msg }) => msg === "table created"));
   const inNewTable = await Tasks.create(client);
   const row = await inNewTable.run(writes);

@@ -171,12 +171,3 @@ test("a process that starts after its schema was renamed waits, also if the entr
   await pgTask.start(configurationOf("store"));
   assert.equal(await relationExists("store.task"), true);
 });
-
-test("a table that was dropped is created anew, and the log says that it was dropped", async () => {
-  await pgTask.start(configurationOf("store"));
-  const from = pgTask.lines.length;
-  await client.query("DROP TABLE store.task");
-  const { before } = await pgTask.logged(({ msg }) => msg.startsWith("another table has this name now"), from);
-  assert.equal(before, "dropped");
-  await waitForRow(client, "SELECT FROM pg_class WHERE oid = to_regclass('store.task')");
-});
