@@ -84,7 +84,9 @@ test("schedules run on after the server's clock was a day ahead for a moment", a
     );
   }
   // The others may have gone on by themselves when the step is noticed, if they run in that moment.
-  await client.query("INSERT INTO task (input, \"group\", rule, zone) VALUES ('SELECT 1', 'daily', '0 0 * * *', 'UTC')");
+  await client.query(
+    "INSERT INTO task (input, \"group\", rule, zone) VALUES ('SELECT 1', 'daily', '0 0 * * *', 'UTC')",
+  );
   assert.equal(pgTask.linesMatching(message).length, 0);
 
   await setClock("+0d\n");

@@ -106,9 +106,13 @@ const owner = "2147483647 2001-01-01T00:00:00.000000";
 async function end(error: string | null): Promise<void> {
   const times = "take = now() + interval '1 day 1 s', start = now() + interval '1 day 1 s'";
   await manager.query(`UPDATE public.task SET state = 'WORK', owner = '${owner}', ready = NULL, ${times}`);
-  const { id, start } = only((await user.query<{ id: string; start: string }>("SELECT id, start::text FROM task")).rows);
+  const { id, start } = only(
+    (await user.query<{ id: string; start: string }>("SELECT id, start::text FROM task")).rows,
+  );
   const run = { outcome: "ended", session: 1, id, owner, start, stop: start, output: null } as const;
-  const results = [{ ...run, error, sqlstate: error === null ? null : "40001", committed: error === null } as OwnedResult];
+  const results = [
+    { ...run, error, sqlstate: error === null ? null : "40001", committed: error === null } as OwnedResult,
+  ];
   await completeFull(manager, table, await readColumnSet(manager, table), results, { retry: retryPolicy });
 }
 
