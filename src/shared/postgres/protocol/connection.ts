@@ -157,6 +157,8 @@ export class ProtocolConnection {
   }
 
   resume(): void {
+    // Otherwise, cancels that are repeated on a half-open connection would hide its silence.
+    if (!this.#stream.isPaused()) return;
     this.#silentSince = performance.now();
     this.#stream.resume();
   }

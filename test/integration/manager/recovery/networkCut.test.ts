@@ -144,6 +144,18 @@ test("a remote task whose connection is cut while its server sends runs again", 
   assert.equal(pgTask.linesMatching("remote task lost its connection").length, 1);
 });
 
+test("a remote task whose connection is cut ends when it is stopped, whose answer does not arrive either", async () => {
+  await startPgTask({ url });
+  const gate = await closeGate(7);
+  const id = await insertRemote("stopped", `${effect}; SELECT pg_advisory_lock_shared(7)`);
+  await blocked("application_name = 'stopped'");
+  assert.ok(proxy.freeze("stopped") >= 1);
+  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
+  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'STOP' AND owner IS NULL", [id]);
+  assert.equal(await effects(id), 0);
+  await gate.end();
+});
+
 test("a remote task that is silent for long is left alone while it runs", async () => {
   const pgTask = await startPgTask({ url });
   const gate = await closeGate(4);
