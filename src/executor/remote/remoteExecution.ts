@@ -122,6 +122,8 @@ export class RemoteExecution {
     const { schema, table, outputLimit } = this.#context;
     const { target, connection } = session;
     const { wire } = connection;
+    const runEnded = new AbortController();
+    void this.#watch(session, runEnded.signal);
     const ledger = await this.#openLedger(session);
     const execution: Execution = new Execution(
       { ...this.#run, timeoutMs },
@@ -139,7 +141,6 @@ export class RemoteExecution {
       },
     );
     this.#execution = execution;
-    const runEnded = new AbortController();
     let keep = false;
     try {
       const process = this.#processOf(session, ledger);
@@ -147,7 +148,6 @@ export class RemoteExecution {
       if (refusal !== null) return failedResult(this.#run, { message: refusal.message, sqlstate: refusal.code });
       // Checked last, because a cancel may come too late once the run has been sent.
       if (this.#endReason !== null) return endedResult(this.#run, this.#endReason);
-      void this.#watch(session, runEnded.signal);
       const { result, loss } = await session.run(execution);
       // These concern the remote session, not the local session.
       const { stale = false, objectsMissing = false, ...rest } = result;

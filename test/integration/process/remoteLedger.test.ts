@@ -15,7 +15,9 @@ await there.query("CREATE TABLE gate (open boolean)");
 
 const proxy = await CuttingProxy.start(other.target.port);
 const name = "cut";
-const remote = `host=127.0.0.1 port=${proxy.port} user=${other.target.user} dbname=${other.target.database} sslmode=disable application_name=${name}`;
+const remoteOf = (user: string): string =>
+  `host=127.0.0.1 port=${proxy.port} user=${user} dbname=${other.target.database} sslmode=disable application_name=${name}`;
+const remote = remoteOf(other.target.user);
 const effect = "INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint) RETURNING 'ran'";
 const settings = { "pg_task.crash": 1_000, "pg_task.sleep": 50, "pg_task.reset": "1 day" };
 
@@ -28,9 +30,14 @@ const insert = (input = effect, more: Record<string, unknown> = {}): Promise<str
 const config = { url: database.url, ...settings };
 const pgTask = await startPgTask(config);
 
-/** Cuts the connection of one run after the other, each later than the one before, until one is over before its cut. */
-async function cutEverywhere(cut: Cut, step = 1, more: Record<string, unknown> = {}): Promise<number> {
+/**
+ * Cuts the connection of one run after the other, each later than the one before, until one is over before its cut.
+ *
+ * @param roleOf the role of a run
+ */
+async function cutEverywhere(cut: Cut, step = 1, roleOf = async () => other.target.user): Promise<number> {
   for (let passed = 2; ; passed += step) {
+    const more = { remote: remoteOf(await roleOf()) };
     proxy.plan({ name, cut, passed });
     const id = await insert(effect, { ...more, retry: 1, sqlstate: "{08}", backoff: "1 ms" });
     const { output, error } = await waitForState(client, id, "DONE");
@@ -50,8 +57,14 @@ for (const cut of ["before", "after"] as const)
     assert.ok(last > 8);
   });
 
-test("a run whose connection goes silent takes effect once", async (t) => {
-  t.diagnostic(`${await cutEverywhere("silent", 3)} messages`);
+test("a run whose connection goes silent, even while its ledger is created, takes effect once", async (t) => {
+  let last = 0;
+  const newRole = async (): Promise<string> => {
+    last += 1;
+    await there.query(`CREATE ROLE ledger_${database.target.database}_${last} SUPERUSER LOGIN`);
+    return `ledger_${database.target.database}_${last}`;
+  };
+  t.diagnostic(`${await cutEverywhere("silent", 3, newRole)} messages`);
 });
 
 const ledger = "pg_task_ledger_postgres";
