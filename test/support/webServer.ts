@@ -14,7 +14,7 @@ import { WebServer } from "../../src/web/server.js";
 import { token } from "./web.js";
 import { temporaryFolder } from "./temporaryFolder.js";
 
-const manager: ManagerView = {
+export const workingManager: ManagerView = {
   state: "working",
   since: new Date(),
   reason: null,
@@ -42,7 +42,7 @@ class Cluster extends EventEmitter implements ClusterView {
     this.role = role;
   }
 
-  manager = (): ManagerView => manager;
+  manager = (): ManagerView => workingManager;
   releasedReason = (): null => null;
 }
 

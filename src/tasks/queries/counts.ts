@@ -11,6 +11,8 @@ const maxCountedPages = 4096;
 export interface RowCounts {
   readonly rows: Count;
   readonly states: Readonly<Record<TaskState, Count>>;
+  /** When the server gathered the statistics by which states are estimated; null if they are not. */
+  readonly analyzedAt: string | null;
 }
 
 /** In a large table, the backlog's indexes give the tasks in PLAN, and the server's statistics the others, if it has any. */
@@ -19,16 +21,16 @@ export async function readRowCounts(
   table: TaskTable,
   { due, planned }: { readonly due: Count; readonly planned: Count },
 ): Promise<RowCounts> {
-  if ((await readPages(client, table)) <= maxCountedPages) return await countRows(client, table);
-  const { rows, states } = await estimateCounts(client, table);
-  return { rows, states: { ...states, PLAN: sumOf(due, planned) } };
+  if (await isCountable(client, table)) return await countRows(client, table);
+  const estimates = await estimateCounts(client, table);
+  return { ...estimates, states: { ...estimates.states, PLAN: sumOf(due, planned) } };
 }
 
-/** Includes the pages of its partitions. */
-const readPages = async (client: Queryable, { qualified }: TaskTable): Promise<number> =>
+/** Whether the table with its partitions is so small that all rows can be counted. */
+export const isCountable = async (client: Queryable, { qualified }: TaskTable): Promise<boolean> =>
   await queryValue(
     client,
-    `SELECT (coalesce(sum(pg_relation_size(part)), 0) / current_setting('block_size')::int)::float8 AS pages
+    `SELECT coalesce(sum(pg_relation_size(part)), 0) / current_setting('block_size')::int <= ${maxCountedPages} AS few
      FROM (SELECT $1::regclass AS part UNION SELECT relid FROM pg_partition_tree($1::regclass)) AS parts`,
     [qualified],
   );
@@ -41,12 +43,13 @@ async function countRows(client: Queryable, { qualified }: TaskTable): Promise<R
   return {
     rows: exactly(rows.reduce((sum, row) => sum + row.rows, 0)),
     states: perState((state) => exactly(numbers.get(state) ?? 0)),
+    analyzedAt: null,
   };
 }
 
 async function estimateCounts(client: Queryable, table: TaskTable): Promise<RowCounts> {
-  const { rows, shares } = await readStatistics(client, table, "state");
-  return { rows, states: perState((state) => shareOf(rows, shares, state)) };
+  const { rows, shares, analyzedAt } = await readStatistics(client, table, "state");
+  return { rows, states: perState((state) => shareOf(rows, shares, state)), analyzedAt };
 }
 
 function shareOf({ value: rows }: Count, shares: ReadonlyMap<string, number>, value: string, least = 0): Count {
@@ -63,11 +66,12 @@ async function readStatistics(
   client: Queryable,
   { qualified }: TaskTable,
   column: "state" | "ready",
-): Promise<{ readonly rows: Count; readonly shares: ReadonlyMap<string, number> }> {
+): Promise<Estimates> {
   const { rows: parts } = await client.query<Part>(
     `SELECT CASE WHEN pg_stat_get_live_tuples(c.oid) > 0 THEN pg_stat_get_live_tuples(c.oid)
          WHEN c.reltuples > 0 THEN c.reltuples / c.relpages * c.pages WHEN c.pages = 0 THEN 0 END::float8 AS rows,
        pg_stat_get_mod_since_analyze(c.oid)::float8 AS changed,
+       ${isoTimeSql("greatest(pg_stat_get_last_analyze_time(c.oid), pg_stat_get_last_autoanalyze_time(c.oid))")} AS "analyzedAt",
        s.most_common_vals::text::text[] AS values, s.most_common_freqs::float8[] AS shares
      FROM (SELECT oid, relname, relnamespace, reltuples, relpages,
          pg_relation_size(oid) / current_setting('block_size')::int AS pages FROM pg_catalog.pg_class
@@ -78,23 +82,35 @@ async function readStatistics(
     [qualified, column],
   );
   const known = parts.filter((part): part is Part & { readonly rows: number } => part.rows !== null);
-  if (known.length < parts.length) return { rows: unknownCount, shares: new Map() };
+  if (known.length < parts.length) return noStatistics;
   const total = known.reduce((sum, { rows }) => sum + rows, 0);
   const numbers = new Map<string, number>();
   for (const { rows, changed, values, shares } of known) {
-    if (rows > 0 && (values === null || changed > rows / 2)) return { rows: estimated(total), shares: new Map() };
+    if (rows > 0 && (values === null || changed > rows / 2)) return { ...noStatistics, rows: estimated(total) };
     for (const [place, value] of (values ?? []).entries()) {
       numbers.set(value, (numbers.get(value) ?? 0) + rows * (shares?.[place] ?? 0));
     }
   }
   const shares = new Map([...numbers].map(([value, rows]) => [value, rows / Math.max(1, total)]));
-  return { rows: estimated(total), shares };
+  const times = known.flatMap(({ analyzedAt }) => analyzedAt ?? []);
+  const analyzedAt = times.toSorted((one, other) => Date.parse(one) - Date.parse(other))[0] ?? null;
+  return { rows: estimated(total), shares, analyzedAt };
 }
+
+interface Estimates {
+  readonly rows: Count;
+  readonly shares: ReadonlyMap<string, number>;
+  /** The oldest ANALYZE of a part. */
+  readonly analyzedAt: string | null;
+}
+
+const noStatistics: Estimates = { rows: unknownCount, shares: new Map(), analyzedAt: null };
 
 /** A table without partitions, or a partition. */
 interface Part {
   readonly rows: number | null;
   readonly changed: number;
+  readonly analyzedAt: string | null;
   readonly values: readonly string[] | null;
   readonly shares: readonly number[] | null;
 }
@@ -106,8 +122,6 @@ export type Backlog = Awaited<ReturnType<typeof readBacklog>>;
 
 /** What an index gives is counted up to this number. */
 export const maxCounted = 10_000;
-
-const noStatistics = { rows: unknownCount, shares: new Map<string, number>() };
 
 /** Reads indexes, so that finished rows are not read. */
 export async function readBacklog(client: Queryable, table: TaskTable) {

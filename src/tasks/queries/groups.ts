@@ -4,7 +4,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { dueOrderSql, isDueSql, isPlannedSql, isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 import { atLeast, exactly, sumOf, type Count } from "../../shared/count.js";
-import { maxCounted } from "./counts.js";
+import { isCountable, maxCounted } from "./counts.js";
 import { readSessions, groupsAsShown } from "./executorSessions.js";
 
 /** A group that has running, waiting or recently ended tasks, or that is paused. */
@@ -34,7 +34,7 @@ export interface Groups {
   readonly complete: boolean;
   /** In the order by name: what `after` has to be for the next groups. Null at the end, and in the other order. */
   readonly next: string | null;
-  /** How many of the newest rows were read to count finished tasks, and whether these are all rows of the table. */
+  /** In how many of the newest rows finished tasks were counted, and whether these are all rows of the table. */
   readonly newest: number;
   readonly newestComplete: boolean;
 }
@@ -51,7 +51,7 @@ export interface GroupRequest {
   readonly text?: string | undefined;
 }
 
-/** Finished tasks are counted in at most this many of the newest rows. */
+/** In a large table, finished tasks are counted in at most this many of the newest rows. */
 const maxNewest = 5_000;
 const maxGroups = 10_000;
 /** If many tasks are due, so many rows of each group are read to find those with the most. */
@@ -71,6 +71,7 @@ type Row = Omit<Told, "waiting" | "due"> & { due: number; later: number; named: 
 export async function readGroups(client: Client, table: TaskTable, request: GroupRequest): Promise<Groups> {
   const { qualified, pauses } = table;
   const gap = millisecondsSql("t.gap");
+  const isWhole = await isCountable(client, table);
   const found = await queryOne<{ groups: Row[]; ready: number; later: number; newest: number }>(
     client,
     `WITH ready AS MATERIALIZED (
@@ -80,7 +81,12 @@ export async function readGroups(client: Client, table: TaskTable, request: Grou
        SELECT t."group"::text AS "group", t.plan::timestamptz AS plan, ${gap} AS gap FROM ${qualified} AS t
        WHERE ${isPlannedSql} ORDER BY t.plan LIMIT ${maxCounted + 1}
      ), newest AS MATERIALIZED (
-       SELECT t."group"::text AS "group", t.state::text AS state FROM ${qualified} AS t ORDER BY t.id DESC LIMIT ${maxNewest}
+       SELECT n."group", count(*) AS rows, count(*) FILTER (WHERE n.state = 'DONE') AS done,
+         count(*) FILTER (WHERE n.state = 'FAIL') AS failed, count(*) FILTER (WHERE n.state IN ('GONE', 'STOP')) AS other
+       FROM (
+         SELECT t."group"::text AS "group", t.state::text AS state FROM ${qualified} AS t
+         ${isWhole ? "" : `ORDER BY t.id DESC LIMIT ${maxNewest}`}
+       ) AS n GROUP BY n."group"
      ), counted AS (
        SELECT w."group", count(*) FILTER (WHERE w.plan <= clock_timestamp()) AS due,
          count(*) FILTER (WHERE w.plan > clock_timestamp()) AS later, min(w.plan) AS oldest, max(w.gap) AS gap,
@@ -89,12 +95,11 @@ export async function readGroups(client: Client, table: TaskTable, request: Grou
          SELECT "group", plan, 0 AS done, 0 AS failed, 0 AS other, gap FROM ready
          UNION ALL SELECT "group", plan, 0, 0, 0, gap FROM later
          UNION ALL SELECT "group", NULL, 0, 0, 0, 0 FROM ${pauses} WHERE "group" IS NOT NULL
-         UNION ALL SELECT "group", NULL, count(*) FILTER (WHERE state = 'DONE'), count(*) FILTER (WHERE state = 'FAIL'),
-           count(*) FILTER (WHERE state IN ('GONE', 'STOP')), 0 FROM newest GROUP BY "group"
+         UNION ALL SELECT "group", NULL, done, failed, other, 0 FROM newest
        ) AS w GROUP BY w."group"
      )
      SELECT (SELECT count(*) FROM ready)::float8 AS ready, (SELECT count(*) FROM later)::float8 AS later,
-       (SELECT count(*) FROM newest)::float8 AS newest,
+       coalesce((SELECT sum(rows) FROM newest), 0)::float8 AS newest,
        coalesce((SELECT jsonb_agg(to_jsonb(g)) FROM (
          SELECT coalesce(c."group", '') AS "group", c.due::float8 AS due, c.later::float8 AS later, ${isoTimeSql("c.oldest")} AS oldest,
            CASE WHEN c.oldest <= clock_timestamp() AND isfinite(c.oldest) THEN ${millisecondsSql("clock_timestamp() - c.oldest")} END AS "oldestDueMs",
@@ -123,7 +128,7 @@ export async function readGroups(client: Client, table: TaskTable, request: Grou
     complete: areAllFound && page.length === listed && groups.every(({ waiting }) => waiting.exact),
     next,
     newest,
-    newestComplete: newest < maxNewest,
+    newestComplete: isWhole || newest < maxNewest,
   };
 }
 

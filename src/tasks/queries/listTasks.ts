@@ -97,11 +97,29 @@ interface Window extends WindowRow {
 async function readWindow(
   client: Queryable,
   table: TaskTable,
-  { filter, waitingFor, before, after, oldestFirst }: Omit<ListRequest, "limit" | "characters">,
+  request: WindowRequest,
   size: number,
   wanted: number,
 ): Promise<Window> {
   const values: unknown[] = [];
+  const oldestFirst = request.oldestFirst === true;
+  return await queryOne<Window>(
+    client,
+    `WITH seen AS MATERIALIZED (${windowSql(table, request, { size, values })})
+     SELECT pg_catalog.count(*)::integer AS scanned, coalesce(pg_catalog.${oldestFirst ? "max" : "min"}(id)::pg_catalog.text, '') AS last,
+       ARRAY(SELECT id::pg_catalog.text FROM seen WHERE fits ORDER BY seen.id ${oldestFirst ? "ASC" : "DESC"} LIMIT ${wanted}) AS ids FROM seen`,
+    values,
+  );
+}
+
+type WindowRequest = Omit<ListRequest, "limit" | "characters">;
+
+/** A query for the next `size` rows `t`: their `id`, whether each `fits` the filter, and other columns. */
+export function windowSql(
+  table: TaskTable,
+  { filter, waitingFor, before, after, oldestFirst }: WindowRequest,
+  { size, columns: more, values }: { readonly size: number; readonly columns?: string; readonly values: unknown[] },
+): string {
   const fits = listFilterSql(table, filter, values);
   const limits: string[] = [];
   if (before !== undefined) limits.push(`t.id OPERATOR(pg_catalog.<) $${values.push(before)}::bigint`);
@@ -113,15 +131,8 @@ async function readWindow(
   }
   const where = limits.length === 0 ? "" : `WHERE ${limits.join(" AND ")}`;
   const direction = oldestFirst === true ? "ASC" : "DESC";
-  return await queryOne<Window>(
-    client,
-    `WITH seen AS MATERIALIZED (
-       SELECT t.id, (${fits}) IS TRUE AS fits FROM ${table.qualified} AS t ${where} ORDER BY t.id ${direction} LIMIT ${size}
-     )
-     SELECT pg_catalog.count(*)::integer AS scanned, coalesce(pg_catalog.${oldestFirst === true ? "max" : "min"}(id)::pg_catalog.text, '') AS last,
-       ARRAY(SELECT id::pg_catalog.text FROM seen WHERE fits ORDER BY seen.id ${direction} LIMIT ${wanted}) AS ids FROM seen`,
-    values,
-  );
+  const selected = ["t.id", `(${fits}) IS TRUE AS fits`, ...(more === undefined ? [] : [more])].join(", ");
+  return `SELECT ${selected} FROM ${table.qualified} AS t ${where} ORDER BY t.id ${direction} LIMIT ${size}`;
 }
 
 /**
@@ -190,14 +201,17 @@ const maxReadOutputBytes = 1_000_000;
 
 const finite = (time: string): string => `pg_catalog.isfinite(${time}::pg_catalog.timestamptz)`;
 
+/** How long a task ran, or has been running. */
+export const tookMsSql = millisecondsSql(
+  `CASE WHEN NOT ${finite("t.start")} THEN NULL WHEN t.owner IS NOT NULL THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) t.start::pg_catalog.timestamptz
+      WHEN ${finite("t.stop")} THEN t.stop::pg_catalog.timestamptz OPERATOR(pg_catalog.-) t.start::pg_catalog.timestamptz END`,
+);
+
 /** `substr` reads only the needed part of a stored value. */
 const columns = (characters: number): string => `
   t.id::pg_catalog.text AS id, t.parent::pg_catalog.text AS parent, t.state::pg_catalog.text AS state, t."group"::pg_catalog.text AS "group",
   ${isoTimeSql("t.plan")} AS plan, ${isoTimeSql("t.start")} AS start, ${isoTimeSql("t.stop")} AS stop,
-  ${millisecondsSql(
-    `CASE WHEN NOT ${finite("t.start")} THEN NULL WHEN t.owner IS NOT NULL THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) t.start::pg_catalog.timestamptz
-      WHEN ${finite("t.stop")} THEN t.stop::pg_catalog.timestamptz OPERATOR(pg_catalog.-) t.start::pg_catalog.timestamptz END`,
-  )} AS "tookMs",
+  ${tookMsSql} AS "tookMs",
   t.ready, t.owner IS NOT NULL AS claimed, t.pid::pg_catalog.float8 AS pid, t.max::pg_catalog.float8 AS max,
   CASE WHEN t.repeat OPERATOR(pg_catalog.>) interval '0' THEN t.repeat::pg_catalog.text END AS repeat, t.remote::pg_catalog.text AS remote,
   t.rule, t.key, t.role::pg_catalog.text AS role, t.retry, t.attempt, (${isHeldSql}) IS TRUE AS held,

@@ -23,6 +23,7 @@ import { readNext, readScheduleList } from "./scheduleHandlers.js";
 import {
   clusterSchema,
   columnsInfoSchema,
+  countSchema,
   errorGroupsQuerySchema,
   errorGroupsSchema,
   groupQuerySchema,
@@ -34,9 +35,10 @@ import {
   tableSchema,
 } from "./schemas.js";
 import { readTableInfo } from "./status.js";
-import { readTaskDependencies, readTaskDetail, readTaskList } from "./taskHandlers.js";
+import { readMatches, readTaskDependencies, readTaskDetail, readTaskList } from "./taskHandlers.js";
 import {
   dependencyGraphSchema,
+  matchesQuerySchema,
   nextQuerySchema,
   ruleTimesSchema,
   scheduleQuerySchema,
@@ -119,6 +121,12 @@ function readRoutes({ cluster, tables, maxSessions }: ApiContext, onTable: OnTab
       response: taskListSchema,
       handle: async ({ webTable, query }) =>
         await webTable.pool.read((client) => readTaskList(client, webTable, query)),
+    }),
+    onTable("get", "/matches", {
+      summary: "how many tasks match a filter, exact up to 10,000, as far as they can be counted in half a second",
+      query: matchesQuerySchema,
+      response: countSchema,
+      handle: async ({ webTable, query }) => await webTable.pool.read((client) => readMatches(client, webTable, query)),
     }),
     onTable("get", "/tasks/{id}", {
       summary: "one task with all columns in full, and its chain",

@@ -19,7 +19,7 @@ import {
   wholeOrNull,
 } from "./model.js";
 
-const countSchema = object("Count", {
+export const countSchema = object("Count", {
   value: z.number().min(0).nullable().meta({ description: "null: unknown, such as before the first ANALYZE" }),
   exact: flag("false: estimated by the server's statistics, or unknown"),
   least: number("how many were counted: there are at least so many"),
@@ -66,16 +66,17 @@ const latencySchema = z.object({ p50: z.number(), p95: z.number() }).nullable();
 const tableSummarySchema = object("Summary", {
   rows: countSchema,
   states: z.record(z.enum(taskStates), countSchema),
+  analyzedAt: timeOrNull("when the server gathered the statistics by which states are estimated; null if they are not"),
   due: countSchema.meta({ description: "tasks in PLAN whose planned time has come" }),
   oldestDueMs: numberOrNull("how long the oldest due task has been due"),
   oldestUnpausedMs: numberOrNull("the same without tasks of paused groups"),
   owed: whole("schedules whose next run could not be planned yet"),
   waitMs: latencySchema.meta({ description: "time from plan to start, in the runs `measured`" }),
   runMs: latencySchema.meta({ description: "time from start to stop, in the runs `measured`" }),
-  measured: z
-    .object({ runs: whole(), first: timeSchema, last: timeSchema })
-    .nullable()
-    .meta({ description: "the ended runs among the newest 1,000 rows, and when the first and the last of them ended" }),
+  measured: z.object({ runs: whole(), first: timeSchema, last: timeSchema }).nullable().meta({
+    description:
+      "all runs of the last hour, if this process knows any, else those among the newest 1,000 rows; and when the first and the last of them ended",
+  }),
   paused: list(z.object({ group: textOrNull(), since: timeSchema, reason: textOrNull() })),
 });
 
@@ -131,7 +132,7 @@ const groupSchema = object("Group", {
   oldestDueMs: numberOrNull("how long the oldest due task has been due"),
   paused: flag(),
   gapMs: number("the longest gap among the waiting tasks, 0 for none"),
-  done: whole("among the newest rows, as failed and other"),
+  done: whole("among the newest rows, or in a small table among all, as failed and other"),
   failed: whole(),
   other: whole("GONE and STOP"),
 });
@@ -141,7 +142,7 @@ export const groupsSchema = object("Groups", {
   total: countSchema.meta({ description: "how many groups there are" }),
   complete: flag("true: these are all groups, with all their waiting tasks"),
   next: textOrNull("with `order=name`: pass it as `after` to get the next groups; null at the end"),
-  newest: whole("how many of the newest rows were read"),
+  newest: whole("how many of the newest rows were counted"),
   newestComplete: flag("true: the table has no other rows"),
 });
 

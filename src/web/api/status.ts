@@ -1,7 +1,8 @@
 import { isServed, type ClusterView, type ManagerView } from "../../shared/clusterStatus.js";
 import { toReport } from "../../shared/errors.js";
 import { ApiError } from "../errors.js";
-import type { Health, ManagerInfo, TableInfo } from "./schemas.js";
+import { estimated } from "../../shared/count.js";
+import type { Health, ManagerInfo, TableInfo, TableSummary } from "./schemas.js";
 import type { WebTable } from "../data/webTable.js";
 
 /** @param isTrusted whether the reader may see why managers wait, which can contain names of roles and columns */
@@ -67,6 +68,13 @@ export function managerInfo(view: ManagerView | null): ManagerInfo | null {
   };
 }
 
+/** In a large table, only the manager knows how many tasks run. */
+function withRunning(summary: TableSummary, manager: ManagerInfo | null): TableSummary {
+  const { states } = summary;
+  if (manager === null || states.WORK.exact) return summary;
+  return { ...summary, states: { ...states, WORK: estimated(manager.running) } };
+}
+
 export async function readTableInfo(cluster: ClusterView, table: WebTable): Promise<TableInfo> {
   const base = {
     id: table.id,
@@ -75,7 +83,7 @@ export async function readTableInfo(cluster: ClusterView, table: WebTable): Prom
     manager: managerInfo(cluster.manager(table.key)),
   };
   try {
-    return { ...base, summary: await table.summary(), error: null };
+    return { ...base, summary: withRunning(await table.summary(), base.manager), error: null };
   } catch (error) {
     const message = error instanceof ApiError ? error.message : toReport(error).message;
     return { ...base, summary: null, error: message };

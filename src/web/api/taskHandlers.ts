@@ -8,6 +8,8 @@ import { batched } from "../../tasks/batched.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
 import { taskStates } from "../../shared/taskState.js";
 import { listTasks, type TaskList, readSummaries } from "../../tasks/queries/listTasks.js";
+import { countMatches, listSlowest } from "../../tasks/queries/matchingTasks.js";
+import type { Count } from "../../shared/count.js";
 import { readColumnDefaults } from "../../tasks/queries/columnDefaults.js";
 import { longTextColumns, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
 import type { WebTable } from "../data/webTable.js";
@@ -31,10 +33,25 @@ export async function readTaskList(
   { before, after, order, limit, waitingFor, ...query }: TaskQuery,
 ): Promise<TaskList> {
   const began = performance.now();
+  const enough = (): boolean => performance.now() - began > listTimeMs;
   const oldestFirst = order === "oldest";
   const filter = filterFromQuery(query, entry);
   const request = { filter, limit, before, after, oldestFirst, waitingFor, characters: excerptLength };
-  return await listTasks(client, table, request, () => performance.now() - began > listTimeMs);
+  if (order !== "slowest") return await listTasks(client, table, request, enough);
+  if (after !== undefined)
+    throw new ApiError("INVALID", "after: not with order=slowest, which begins with the newest rows");
+  return await listSlowest(client, table, request, enough);
+}
+
+/** How many tasks match, as far as they can be counted in the time. */
+export async function readMatches(
+  client: Client,
+  { table, entry }: Pick<WebTable, "table" | "entry">,
+  { waitingFor, ...query }: TaskFilterQuery,
+): Promise<Count> {
+  const end = performance.now() + listTimeMs;
+  const request = { filter: filterFromQuery(query, entry), waitingFor };
+  return await countMatches(client, table, request, () => performance.now() > end);
 }
 
 /** @throws ApiError INVALID */

@@ -152,14 +152,19 @@ export const taskFilterShape = {
   waitingFor: taskIdSchema.optional().meta({ description: "only tasks that wait for the end of this one (`after`)" }),
 };
 
+export const matchesQuerySchema = z.strictObject(taskFilterShape);
+
 export const taskQuerySchema = z.strictObject({
   ...taskFilterShape,
   before: taskIdSchema.optional().meta({ description: "only tasks with a smaller id" }),
   after: taskIdSchema.optional().meta({ description: "only tasks with a larger id" }),
   order: z
-    .enum(["newest", "oldest"], { error: "expected newest or oldest" })
+    .enum(["newest", "oldest", "slowest"], { error: "expected newest, oldest or slowest" })
     .default("newest")
-    .meta({ description: "which tasks come first" }),
+    .meta({
+      description:
+        "which tasks come first; slowest: those that ran longest, among the rows that were scanned, newest rows first",
+    }),
   limit: wholeNumber(200, 50),
 });
 

@@ -1,5 +1,13 @@
 import type { ManagerView } from "../../shared/clusterStatus.js";
-import { addDurations, noDurations, quantile, type Durations } from "../../shared/statistics.js";
+import {
+  addDurations,
+  bucketEntries,
+  noDurations,
+  quantile,
+  type BucketCounts,
+  type Durations,
+} from "../../shared/statistics.js";
+import type { Latencies } from "../../tasks/queries/counts.js";
 import type { HistoryPoint, TableHistory } from "../api/schemas.js";
 
 const spanSeconds = 5;
@@ -69,6 +77,27 @@ export class History {
     };
   }
 
+  /** Of all runs of the last hour that the manager has reported. Null if there are none. */
+  latencies(): Latencies | null {
+    const first = currentSpanNumber() - maxSpans + 1;
+    const spans = [...this.#spans].filter(
+      ([number, { runs }]) => number >= first && bucketEntries(runs.counts).length > 0,
+    );
+    const [oldest, newest] = [spans[0], spans.at(-1)];
+    if (oldest === undefined || newest === undefined) return null;
+    const runs = merged(spans.map(([, span]) => span.runs));
+    const waits = merged(spans.map(([, span]) => span.waits));
+    return {
+      runMs: percentiles(runs),
+      waitMs: percentiles(waits),
+      measured: {
+        runs: bucketEntries(runs).reduce((sum, [, count]) => sum + count, 0),
+        first: isoTime(oldest[0] * spanSeconds * 1_000),
+        last: isoTime(Math.min(Date.now(), (newest[0] + 1) * spanSeconds * 1_000)),
+      },
+    };
+  }
+
   #current(): Span {
     const now = currentSpanNumber();
     const found = this.#spans.get(now);
@@ -82,6 +111,20 @@ export class History {
     for (const number of old.slice(0, -1)) this.#spans.delete(number);
     return span;
   }
+}
+
+const isoTime = (ms: number): string => new Date(ms).toISOString();
+
+function merged(all: readonly Durations[]): BucketCounts {
+  const sums: Record<number, number> = {};
+  for (const { counts } of all)
+    for (const [bucket, count] of bucketEntries(counts)) sums[bucket] = (sums[bucket] ?? 0) + count;
+  return sums;
+}
+
+function percentiles(counts: BucketCounts): Latencies["runMs"] {
+  const [p50, p95] = [quantile(counts, 0.5), quantile(counts, 0.95)];
+  return p50 === null || p95 === null ? null : { p50: p50 * 1_000, p95: p95 * 1_000 };
 }
 
 const unknown = { started: null, done: null, failed: null, gone: null, running: null, sessions: null };

@@ -140,13 +140,13 @@ export class WebTable {
     return await this.pool.read(async (client) => {
       const backlog = await readBacklog(client, this.table);
       const { due, oldestDueMs } = backlog;
-      const { rows, states } = await readRowCounts(client, this.table, backlog);
-      const latency = await readLatencies(client, this.table);
+      const counts = await readRowCounts(client, this.table, backlog);
+      const latency = this.history.latencies() ?? (await readLatencies(client, this.table));
       const paused = await readPauses(client, this.table);
       const owed = await countOwed(client, this.table);
       const oldestUnpausedMs = paused.length === 0 ? oldestDueMs : await readOldestUnpaused(client, this.table);
       this.history.setDue(due.value ?? due.least);
-      return { rows, states, due, oldestDueMs, oldestUnpausedMs, ...latency, owed, paused };
+      return { ...counts, due, oldestDueMs, oldestUnpausedMs, ...latency, owed, paused };
     });
   }
 }

@@ -6,6 +6,8 @@ import { getJson, postJson, problemText } from "./apiClient.js";
 import { finalStates } from "../../shared/taskState.js";
 import { askToConfirm } from "./dialog.js";
 import { numberText } from "./format.js";
+import { useResource } from "./resource.js";
+import type { Count } from "../../shared/count.js";
 import { changes, countOf, OutcomeNotice, type ManyChange } from "./manyChanges.js";
 
 /** How often the state of a change is asked for, in ms. */
@@ -85,19 +87,30 @@ export function BulkBar(props: { table: string; filter: URLSearchParams; done: (
   ${
     running === null
       ? html`<span class="many bulk" role="group" aria-label="All tasks that match">
-          All that match:
+          All that match<${Matches} table=${table} filter=${filter} />:
           ${possible.map((kind) => html`<button type="button" key=${kind.name} onClick=${() => void run(kind)}>${kind.label} all</button>`)}
         </span>`
       : html`<span class="many bulk" role="group" aria-label="All tasks that match">
           <span role="status">${progressText(running)}</span>
           ${
             running.state !== null &&
+            running.state.phase !== "counted" &&
             html`<progress max=${Math.max(1, running.state.matched)} value=${running.state.done} />
               <button type="button" onClick=${() => stop(running.state?.id ?? "")}>Stop</button>`
           }
         </span>`
   }`;
 }
+
+/** How many match, in all states. */
+function Matches({ table, filter }: { table: string; filter: URLSearchParams }): string {
+  const path = `/tables/${table}/matches?${filter.toString()}`;
+  const { value, busy } = useResource<Count>(path, { table, minIntervalMs: 10_000 });
+  return value === null || busy ? "" : ` (${matchesText(value)})`;
+}
+
+const matchesText = ({ value, least }: Count): string =>
+  value === null ? `at least ${numberText(least)}` : numberText(value);
 
 const isOver = ({ phase }: BulkState): boolean => ["done", "stopped", "failed"].includes(phase);
 
@@ -111,6 +124,7 @@ async function isConfirmed(kind: ManyChange, count: number): Promise<boolean> {
 
 function progressText({ kind, state }: Running): string {
   if (state === null || state.phase === "counting") return `${numberText(state?.matched ?? 0)} found …`;
+  if (state.phase === "counted") return `${numberText(state.matched)} found`;
   return `${kind.label}: ${numberText(state.done)} of ${numberText(state.matched)}`;
 }
 

@@ -1,4 +1,6 @@
 import type { TaskSummary } from "../../tasks/types.js";
+import type { TaskList } from "../../tasks/queries/listTasks.js";
+import { numberText } from "./format.js";
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { mayChange } from "./apiClient.js";
@@ -7,7 +9,7 @@ import { changedQuery, setQuery } from "./router.js";
 import type { Selection } from "./selection.js";
 import { taskStates } from "../../shared/taskState.js";
 
-export const sortableColumns = columns.flatMap((column) => ("sort" in column ? [column.name] : []));
+const sortableColumns = columns.flatMap((column) => ("sort" in column ? [column.name] : []));
 
 type SortColumn = (typeof sortableColumns)[number];
 
@@ -18,8 +20,9 @@ export function ListHead(props: {
 }): VNode {
   const { query, tasks, selection } = props;
   const isOldestFirst = query.get("order") === "oldest";
+  const isSlowestFirst = query.get("order") === "slowest";
   const sorted = query.get("sort") ?? "";
-  const idOrder = sorted === "" ? (isOldestFirst ? "ascending" : "descending") : undefined;
+  const idOrder = sorted === "" && !isSlowestFirst ? (isOldestFirst ? "ascending" : "descending") : undefined;
   return html`<thead>
     <tr>
       <th scope="col" aria-sort=${idOrder}>
@@ -28,23 +31,31 @@ export function ListHead(props: {
           type="button"
           class="sort"
           title=${isOldestFirst ? "Newest first" : "Oldest first"}
-          onClick=${() => reorder(query, { sort: "", order: sorted !== "" || isOldestFirst ? "" : "oldest" })}
+          onClick=${() => reorder(query, idOrder === "descending" ? "oldest" : "newest")}
         >
           Id${mark(idOrder)}
         </button>
       </th>
       ${shownColumns.value.map((column) => {
         const { name: sort, title } = column;
+        if (sort === "run") {
+          const order = isSlowestFirst ? "descending" : undefined;
+          return html`<th scope="col" key=${sort} data-column=${sort} aria-sort=${order}>
+            <button
+              type="button"
+              class="sort"
+              title="Slowest first"
+              onClick=${() => reorder(query, isSlowestFirst ? "newest" : "slowest")}
+            >
+              ${title}${mark(order)}
+            </button>
+          </th>`;
+        }
         if (!("sort" in column)) return html`<th scope="col" key=${sort} data-column=${sort}>${title}</th>`;
         const order = sorted === sort ? "ascending" : sorted === `-${sort}` ? "descending" : undefined;
         const next = order === undefined ? sort : order === "ascending" ? `-${sort}` : "";
         return html`<th scope="col" key=${sort} data-column=${sort} aria-sort=${order}>
-          <button
-            type="button"
-            class="sort"
-            title="Sort the tasks on this page"
-            onClick=${() => reorder(query, { sort: next, order: query.get("order") ?? "" })}
-          >
+          <button type="button" class="sort" title="Sort the tasks on this page" onClick=${() => reorder(query, next)}>
             ${title}${mark(order)}
           </button>
         </th>`;
@@ -57,10 +68,48 @@ export function ListHead(props: {
 const mark = (order: "ascending" | "descending" | undefined): string =>
   order === undefined ? "" : order === "ascending" ? " ↑" : " ↓";
 
-function reorder(query: URLSearchParams, { sort, order }: { readonly sort: string; readonly order: string }): void {
-  const start = order === (query.get("order") ?? "") ? {} : { before: "", after: "" };
-  setQuery(changedQuery(query, { ...start, sort, order }));
+/** Orders of the whole list. */
+const orders = ["newest", "oldest", "slowest"] as const;
+
+/** An order of the list, or what the tasks on the page are sorted by. */
+const orderOf = (query: URLSearchParams): string => query.get("sort") ?? query.get("order") ?? "newest";
+
+/** @param to as `orderOf` returns it; "" removes the sorting of the page */
+function reorder(query: URLSearchParams, to: string): void {
+  const order = orders.find((each) => each === to);
+  const changes: Record<string, string> =
+    order === undefined ? { sort: to } : { sort: "", before: "", after: "", order: order === "newest" ? "" : order };
+  setQuery(changedQuery(query, changes));
 }
+
+/** On a narrow screen there are no headers to press. */
+export const OrderChoice = ({ query }: { query: URLSearchParams }): VNode =>
+  html`<label class="narrow-only fold">
+    Order
+    <select
+      value=${orderOf(query)}
+      onChange=${({ target }: Event) => target instanceof HTMLSelectElement && reorder(query, target.value)}
+    >
+      ${orders.map((name) => html`<option key=${name} value=${name}>${name} first</option>`)}
+      ${sortableColumns.flatMap((name) => [
+        html`<option key=${name} value=${name}>this page by ${name}</option>`,
+        html`<option key=${`-${name}`} value=${`-${name}`}>this page by ${name}, descending</option>`,
+      ])}
+    </select>
+  </label>`;
+
+/** Says what is sorted if it is not the whole list. */
+export function orderText(query: URLSearchParams, { tasks, next, scanned }: TaskList): string | null {
+  const sort = query.get("sort");
+  if (sort !== null)
+    return `Only the ${numberText(tasks.length)} tasks on this page are sorted by ${sort.replace("-", "")}.`;
+  if (query.get("order") !== "slowest") return null;
+  const most = tasks.length === slowestLimit ? `The ${slowestLimit} slowest` : "The slowest first";
+  if (next === null && !query.has("before")) return `${most} of all tasks that match.`;
+  return `${most} of ${numberText(scanned)} rows searched${next === null ? "" : ", not yet of the older ones"}.`;
+}
+
+export const slowestLimit = 200;
 
 function SelectAll({ tasks, selection }: { tasks: readonly TaskSummary[]; selection: Selection }): VNode | null {
   if (!mayChange.value) return null;
@@ -87,22 +136,21 @@ export function SelectBox({ task, selection }: { task: TaskSummary; selection: S
 }
 
 /**
- * Only the order by id is that of the whole list, because the table has no index for the others.
+ * Sorts the tasks of a page, because the table has no index for these orders.
  * @param sort a column, preceded by `-` for descending order
  */
-export function sortTasks(tasks: readonly TaskSummary[], sort: string | null, now: number): readonly TaskSummary[] {
+export function sortTasks(tasks: readonly TaskSummary[], sort: string | null): readonly TaskSummary[] {
   const column = sortableColumns.find((each) => each === sort?.replace(/^-/, ""));
   if (column === undefined) return tasks;
   const sign = sort?.startsWith("-") === true ? -1 : 1;
   const compare = comparisons[column];
-  return tasks.toSorted((one, other) => sign * compare(one, other, now));
+  return tasks.toSorted((one, other) => sign * compare(one, other));
 }
 
-const comparisons: Readonly<Record<SortColumn, (one: TaskSummary, other: TaskSummary, now: number) => number>> = {
+const comparisons: Readonly<Record<SortColumn, (one: TaskSummary, other: TaskSummary) => number>> = {
   state: (one, other) => taskStates.indexOf(one.state) - taskStates.indexOf(other.state),
   group: (one, other) => (one.group ?? "").localeCompare(other.group ?? ""),
   plan: (one, other) => compareNumbers(timeOf(one.plan), timeOf(other.plan)),
-  run: (one, other, now) => compareNumbers(runMs(one, now), runMs(other, now)),
 };
 
 /** Unlike a difference, this also compares infinite numbers. */
@@ -112,6 +160,3 @@ const timeOf = (plan: string): number => {
   const ms = Date.parse(plan);
   return Number.isNaN(ms) ? (plan.startsWith("-") ? -Infinity : Infinity) : ms;
 };
-
-const runMs = ({ state, start, tookMs }: TaskSummary, now: number): number =>
-  state === "WORK" && start !== null ? now - Date.parse(start) : (tookMs ?? -1);

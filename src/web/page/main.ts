@@ -71,7 +71,7 @@ function content(location: PageLocation, cluster: ClusterInfo | null, now: numbe
     </main>`;
   }
   const table = cluster?.tables.find((each) => each.id === id) ?? null;
-  if (page === "overview") return html`<${Overview} key=${id} id=${id} table=${table} />`;
+  if (page === "overview") return html`<${Overview} key=${id} id=${id} table=${table} query=${query} />`;
   if (page === "tasks")
     return html`<${TaskListView}
       key=${id}

@@ -1,10 +1,10 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import { useState } from "preact/hooks";
 import type { RunHistory } from "../../tasks/queries/history.js";
 import type { HistoryPoint, TableHistory } from "../api/schemas.js";
 import { localText, numberText, rateText } from "./format.js";
 import { Plot, type Line } from "./plot.js";
+import { changedQuery, setQuery } from "./router.js";
 import { useResource, type Resource } from "./resource.js";
 import { StaleNotice } from "./parts.js";
 import { formatDuration } from "../../shared/formatDuration.js";
@@ -14,22 +14,35 @@ const timeSpans = [
   { label: "10 min", hours: 1 / 6 },
   { label: "1 hour", hours: 1 },
   { label: "1 day", hours: 24 },
+  { label: "2 days", hours: 48 },
   { label: "1 week", hours: 168 },
   { label: "30 days", hours: 720 },
 ] as const;
 
-export function OverTime(props: { id: string; history: Resource<TableHistory>; hasManager: boolean }): VNode {
-  const { id, history, hasManager } = props;
-  const [chosen, setHours] = useState<number | null>(null);
+export function OverTime(props: {
+  id: string;
+  query: URLSearchParams;
+  history: Resource<TableHistory>;
+  hasManager: boolean;
+}): VNode {
+  const { id, query, history, hasManager } = props;
   // A process without a manager has nothing in its memory.
-  const hours = chosen ?? (hasManager ? timeSpans[0].hours : 24);
+  const usual = hasManager ? "10 min" : "1 day";
+  const chosen = query.get("range") ?? usual;
+  const { hours } = timeSpans.find(({ label }) => label === chosen) ?? timeSpans[0];
   return html`<section>
     <div class="row">
       <h2>Over time</h2>
       <span class="choice" role="group" aria-label="Time span">
         ${timeSpans.map(
           ({ label, hours: each }) =>
-            html`<button key=${label} aria-pressed=${each === hours} onClick=${() => setHours(each)}>${label}</button>`,
+            html`<button
+              key=${label}
+              aria-pressed=${each === hours}
+              onClick=${() => setQuery(changedQuery(query, { range: label }))}
+            >
+              ${label}
+            </button>`,
         )}
       </span>
     </div>
@@ -113,7 +126,7 @@ function RecentPlots(props: {
             at=${at}
             bridged=${bridgedSeconds / span}
             timeOf=${(point: number) => localText(isoTime(point))}
-            linkOf=${(point: number) => tasksLink(id, Math.floor(point / 60) * 60, 60, plot === due)}
+            linkOf=${(point: number) => tasksLink(id, Math.floor(point / 60) * 60, 60, plot === due ? "planned" : plot === run ? "slowest" : undefined)}
             empty=${plot === due ? undefined : empty}
           />`,
       )}
@@ -162,15 +175,35 @@ function HourlyPlots({ id, hours }: { id: string; hours: number }): VNode {
             at=${at}
             isPartial=${true}
             timeOf=${(point: number) => hourText(point, point === at.at(-1))}
-            linkOf=${(point: number) => tasksLink(id, point, hourSeconds)}
+            linkOf=${(point: number) => tasksLink(id, point, hourSeconds, plot.title === "Run time" ? "slowest" : undefined)}
             empty=${empty}
           />`,
       )}
     </div>
+    <${SlowestHours} id=${id} points=${points} />
     ${value !== null && html`<p class="note">${sourceText(value)}</p>`}`;
 }
 
 const hourSeconds = 3_600;
+const shownHours = 3;
+
+/** In a plot of many hours, one of them is too narrow for a finger. */
+function SlowestHours({ id, points }: { id: string; points: RunHistory["hours"] }): VNode | null {
+  const slowest = points
+    .flatMap(({ at, runP95 }) => (runP95 === null ? [] : [{ at, runP95 }]))
+    .toSorted((one, other) => other.runP95 - one.runP95)
+    .slice(0, shownHours);
+  if (slowest.length < shownHours) return null;
+  return html`<p class="slowest-hours">
+    Slowest hours:${" "}
+    ${slowest.map(
+      ({ at, runP95 }) =>
+        html`<a key=${at} href=${tasksLink(id, at, hourSeconds, "slowest")}
+          >${localText(isoTime(at))} <small>95 % within ${formatDuration(runP95 * 1_000)}</small></a
+        >`,
+    )}
+  </p>`;
+}
 
 function hourText(from: number, isPartial: boolean): string {
   const end = isPartial ? "now" : localText(isoTime(from + hourSeconds)).replace(/^.*, /, "");
@@ -179,12 +212,13 @@ function hourText(from: number, isPartial: boolean): string {
 
 const isoTime = (seconds: number): string => new Date(seconds * 1_000).toISOString();
 
-/** The tasks that ended in this time, or were planned for it. */
-function tasksLink(id: string, from: number, seconds: number, planned = false): string {
-  const [start, end] = planned ? (["from", "to"] as const) : (["endedFrom", "endedTo"] as const);
+/** The tasks that ended in this time, also the slowest first, or that were planned for it. */
+function tasksLink(id: string, from: number, seconds: number, which?: "planned" | "slowest"): string {
+  const [start, end] = which === "planned" ? (["from", "to"] as const) : (["endedFrom", "endedTo"] as const);
   const query = new URLSearchParams([
     [start, isoTime(from)],
     [end, isoTime(from + seconds)],
+    ...(which === "slowest" ? [["order", "slowest"]] : []),
   ]);
   return `/tables/${id}/tasks?${query.toString()}`;
 }

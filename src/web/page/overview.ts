@@ -15,7 +15,8 @@ import { formatDuration } from "../../shared/formatDuration.js";
 import { printableLine } from "../../shared/printable.js";
 import { taskStates } from "../../shared/taskState.js";
 
-export function Overview({ id, table }: { id: string; table: TableInfo | null }): VNode {
+export function Overview(props: { id: string; table: TableInfo | null; query: URLSearchParams }): VNode {
+  const { id, table, query } = props;
   const history = useResource<TableHistory>(`/tables/${id}/history`, {
     table: id,
     minIntervalMs: 2_000,
@@ -28,7 +29,7 @@ export function Overview({ id, table }: { id: string; table: TableInfo | null })
     <${TableActions} id=${id} table=${table} />
     ${table !== null && notices(table)} ${tiles(table, history.problem === null ? points : [], span)}
     ${table?.summary && html`<${States} id=${id} summary=${table.summary} />`}
-    <${OverTime} id=${id} history=${history} hasManager=${table === null || table.manager !== null} />
+    <${OverTime} id=${id} query=${query} history=${history} hasManager=${table === null || table.manager !== null} />
     <${GroupList} id=${id} paused=${table?.summary?.paused} />
   </main>`;
 }
@@ -138,8 +139,14 @@ function States({ id, summary }: { id: string; summary: TableSummary }): VNode {
       )}
       <li class="total">${countText(summary.rows)} rows</li>
     </ul>
+    ${!summary.rows.exact && html`<p class="note">${estimateText(summary)}</p>`}
   </section>`;
 }
+
+const estimateText = ({ analyzedAt }: TableSummary): string =>
+  analyzedAt === null
+    ? "≈ is an estimate by the server; – is not known."
+    : `≈ is an estimate by the server's statistics of ${timeText(analyzedAt)}; – is not known.`;
 
 function GroupList({ id, paused }: { id: string; paused?: TableSummary["paused"] }): VNode {
   const [text, setText] = useState("");
@@ -163,6 +170,10 @@ function GroupList({ id, paused }: { id: string; paused?: TableSummary["paused"]
 /** A number in the table of groups. Zeros are faint, others have the colour of a state if one is given. */
 const numberCell = (title: string, value: number, text: string, state?: string): VNode =>
   html`<td data-title=${title} class=${value === 0 ? "zero" : state === undefined ? "" : `s-${state}`}>${text}</td>`;
+
+/** A part of the rows does not tell whether there are none. */
+const endedCell = (title: string, value: number, complete: boolean, state?: string): VNode =>
+  numberCell(title, value, complete ? numberText(value) : value === 0 ? unknown : `≥ ${numberText(value)}`, state);
 
 const waitingCell = (title: string, count: Count): VNode =>
   numberCell(title, count.value ?? 1, countText(count), "PLAN");
@@ -188,9 +199,9 @@ function GroupTable({ id, groups, paused }: { id: string; groups: Groups; paused
             <td data-title="Oldest due">
               ${group.oldestDueMs === null ? "" : formatDuration(Math.max(0, group.oldestDueMs))}
             </td>
-            ${numberCell("Done", group.done, numberText(group.done))}
-            ${numberCell("Failed", group.failed, numberText(group.failed), "FAIL")}
-            ${numberCell("Other", group.other, numberText(group.other))}
+            ${endedCell("Done", group.done, newestComplete)}
+            ${endedCell("Failed", group.failed, newestComplete, "FAIL")}
+            ${endedCell("Other", group.other, newestComplete)}
             <td class="do">
               ${paused !== undefined && html`<${PauseButton} table=${id} group=${group.group} paused=${paused} short=${true} />`}
             </td>
@@ -198,7 +209,7 @@ function GroupTable({ id, groups, paused }: { id: string; groups: Groups; paused
       )}
     <//>
     ${total.value !== list.length && html`<p class="note">${numberText(list.length)} of ${countText(total)} groups, the busiest first.</p>`}
-    ${!newestComplete && html`<p class="note">Done, failed and other count the newest ${numberText(newest)} rows.</p>`}`;
+    ${!newestComplete && html`<p class="note">Done, failed and other: only the newest ${numberText(newest)} rows were counted.</p>`}`;
 }
 
 function processText({ pid, address, since }: ProcessInfo): string {

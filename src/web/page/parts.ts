@@ -14,12 +14,14 @@ export function Time({ at, text }: { at: string; text?: string }): VNode {
   return html`<time title=${text === undefined ? at : full}>${text ?? full}</time>`;
 }
 
-export function GroupLink({ table, group }: { table: string; group: string | null }): VNode | null {
+/** @param props.filter other conditions of the list to which it leads */
+export function GroupLink(props: { table: string; group: string | null; filter?: URLSearchParams }): VNode | null {
+  const { table, group, filter } = props;
   if (group === null) return null;
+  const query = new URLSearchParams(filter);
+  query.set("group", group);
   const name = group === "" ? "(empty)" : printableLine(group);
-  return html`<a class="group" title=${name} href=${`/tables/${table}/tasks?group=${encodeURIComponent(group)}`}
-    >${name}</a
-  >`;
+  return html`<a class="group" title=${name} href=${`/tables/${table}/tasks?${query.toString()}`}>${name}</a>`;
 }
 
 const stateMeanings: Readonly<Record<string, string>> = {

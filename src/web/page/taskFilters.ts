@@ -5,7 +5,7 @@ import { mayChange } from "./apiClient.js";
 import { PauseGroup } from "./pauses.js";
 import { navigate } from "./router.js";
 import { SearchBox } from "./parts.js";
-import { sortableColumns } from "./listHead.js";
+import { OrderChoice } from "./listHead.js";
 import { ColumnChoice } from "./columns.js";
 import { localText, toIso, toLocalInput } from "./format.js";
 import type { TaskSummary } from "../../tasks/types.js";
@@ -74,16 +74,7 @@ export function Filters(props: FiltersProps): VNode {
       <${TimeBox} label="Planned from" iso=${query.get("from")} choose=${(from: string) => change({ from })} />
       <${TimeBox} label="to" iso=${query.get("to")} choose=${(to: string) => change({ to })} />
     </span>
-    <label class="narrow-only fold">
-      Sort
-      <select value=${query.get("sort") ?? ""} onChange=${(event: Event) => change({ sort: valueOf(event) })}>
-        <option value="">by id</option>
-        ${sortableColumns.flatMap((name) => [
-          html`<option key=${name} value=${name}>by ${name}</option>`,
-          html`<option key=${`-${name}`} value=${`-${name}`}>by ${name}, descending</option>`,
-        ])}
-      </select>
-    </label>
+    <${OrderChoice} query=${query} />
     <form class="go fold" onSubmit=${(event: SubmitEvent) => goToTask(id, event)}>
       <input
         name="id"
@@ -140,8 +131,7 @@ function goToTask(table: string, event: SubmitEvent): void {
   if (typeof id === "string") navigate(`/tables/${table}/tasks/${id.trim()}`);
 }
 
-const valueOf = ({ target }: Event): string =>
-  target instanceof HTMLInputElement || target instanceof HTMLSelectElement ? target.value : "";
+const valueOf = ({ target }: Event): string => (target instanceof HTMLInputElement ? target.value : "");
 
 function TimeBox({ label, iso, choose }: { label: string; iso: string | null; choose: (iso: string) => void }): VNode {
   const chosen = (event: Event): void => choose(toIso(valueOf(event)));

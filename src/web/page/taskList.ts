@@ -8,7 +8,7 @@ import { mayChange } from "./apiClient.js";
 import { BulkBar } from "./bulk.js";
 import { shownColumns, type ColumnName } from "./columns.js";
 import { useKeptFocus } from "./focus.js";
-import { ListHead, SelectBox, sortTasks } from "./listHead.js";
+import { ListHead, orderText, SelectBox, slowestLimit, sortTasks } from "./listHead.js";
 import { SelectionBar, useSelection, type Selection } from "./selection.js";
 import { Filters } from "./taskFilters.js";
 import { changedQuery, navigate, pickedQuery, setQuery } from "./router.js";
@@ -25,6 +25,7 @@ const filters = "state group key role share text from to endedFrom endedTo sched
 export function TaskListView(props: { id: string; hasShares: boolean; query: URLSearchParams; now: number }): VNode {
   const { id, hasShares, query, now } = props;
   const request = pickedQuery(query, [...filters, "order", "before", "after"]);
+  if (request.get("order") === "slowest") request.set("limit", String(slowestLimit));
   // Under load, all rows are new each time.
   const tasks = useResource<TaskList>(`/tables/${id}/tasks?${request.toString()}`, { table: id, minIntervalMs: 1_000 });
   const { value, busy, refresh } = tasks;
@@ -35,14 +36,16 @@ export function TaskListView(props: { id: string; hasShares: boolean; query: URL
   const search = useSearch(tasks, (from) => setQuery(furtherQuery(query, from)));
   const filter = pickedQuery(query, filters);
   const filtered = [...filter].length > 0;
-  const shown = sortTasks(value?.tasks ?? [], query.get("sort"), now);
+  const shown = sortTasks(value?.tasks ?? [], query.get("sort"));
   const selection = useSelection(filter.toString(), shown);
+  const order = value === null ? null : orderText(query, value);
   return html`<main id="main" class="tasks" aria-busy=${busy || search.isRunning}>
     <h1 class="hidden">Tasks</h1>
     <${Filters} id=${id} hasShares=${hasShares} query=${query} tasks=${shown} change=${change} />
     <${StaleNotice} of=${tasks} />
     <${SelectionBar} table=${id} selection=${selection} shown=${shown} done=${refresh} />
     ${filtered && mayChange.value && html`<${BulkBar} key=${filter.toString()} table=${id} filter=${filter} done=${refresh} />`}
+    ${order !== null && shown.length > 0 && html`<p class="note">${order}</p>`}
     ${value !== null && html`<${Rows} id=${id} tasks=${shown} now=${now} refresh=${refresh} selection=${selection} query=${query} />`}
     ${value?.tasks.length === 0 && html`<p class="empty">${filtered ? noMatchText(value, search) : noTasks}</p>`}
     <${Paging} id=${id} query=${query} list=${value} search=${search} />
@@ -81,7 +84,7 @@ function Paging(props: { id: string; query: URLSearchParams; list: TaskList | nu
       (list.tasks.length === 0
         ? html`<button onClick=${search.start}>Continue search</button>`
         : html`<button onClick=${() => show(furtherQuery(query, list.next ?? ""))}>
-            ${oldestFirst ? "Newer" : "Older"} →
+            ${oldestFirst ? "Newer" : query.get("order") === "slowest" ? "Search older rows" : "Older"} →
           </button>`)
     }
   </nav>`;
@@ -158,7 +161,7 @@ function Rows(props: {
                 <${SelectBox} task=${task} selection=${selection} />
                 <a href=${`/tables/${id}/tasks/${task.id}`}>${task.id}</a>
               </th>
-              ${shownColumns.value.map(({ name }) => cells[name]({ table: id, task, now }))}
+              ${shownColumns.value.map(({ name }) => cells[name]({ table: id, task, now, filter: pickedQuery(query, filters) }))}
               <td class="do"><${Actions} table=${id} task=${task} done=${refresh} /></td>
             </tr>`,
         )}
@@ -167,7 +170,12 @@ function Rows(props: {
   </div>`;
 }
 
-type Cell = (row: { readonly table: string; readonly task: TaskSummary; readonly now: number }) => VNode;
+type Cell = (row: {
+  readonly table: string;
+  readonly task: TaskSummary;
+  readonly now: number;
+  readonly filter: URLSearchParams;
+}) => VNode;
 
 const textCell =
   (name: ColumnName, title: string, textOf: (task: TaskSummary) => string | null): Cell =>
@@ -186,8 +194,8 @@ const timeCell = (name: "start" | "stop", title: string): Cell =>
 
 const cells: Readonly<Record<ColumnName, Cell>> = {
   state: ({ task }) => html`<td key="state"><${StateBadge} task=${task} /></td>`,
-  group: ({ table, task }) =>
-    html`<td key="group" class="group"><${GroupLink} table=${table} group=${task.group} /></td>`,
+  group: ({ table, task, filter }) =>
+    html`<td key="group" class="group"><${GroupLink} table=${table} group=${task.group} filter=${filter} /></td>`,
   key: textCell("key", "Key", ({ key }) => key),
   role: textCell("role", "Role", ({ role }) => role),
   input: ({ task }) =>

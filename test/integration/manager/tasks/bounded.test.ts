@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { before, describe } from "node:test";
 import { taskTable, type TaskTable } from "../../../../src/manager/schema/taskTable.js";
 import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
+import { countMatches, listSlowest } from "../../../../src/tasks/queries/matchingTasks.js";
 import { readBacklog, readLatencies, readRates, readRowCounts } from "../../../../src/tasks/queries/counts.js";
 import { readErrorGroups, readHourlyRuns } from "../../../../src/tasks/queries/history.js";
 import { readChain } from "../../../../src/tasks/queries/taskChain.js";
@@ -202,6 +203,38 @@ describe("a chain", () => {
       assert.deepEqual([broad.ancestors, broad.descendants.length, broad.descendantsComplete], [[], 100, false]);
     });
   }
+});
+
+const never = (): boolean => false;
+
+test("in a small table, the ended tasks of each group and all that match are counted", async () => {
+  const table = await ensureTaskTable(database.target, { schema: "small" });
+  await client.query(
+    `INSERT INTO small.task (input, "group", state, start, stop)
+     SELECT '', CASE WHEN i <= 3000 THEN 'old' ELSE 'new' END, CASE WHEN i <= 3000 THEN 'FAIL' ELSE 'DONE' END::small.state,
+       now() - interval '1 day', now() - interval '1 day' + interval '1 ms' * ((i * 7919) % 20000)
+     FROM generate_series(1, 14000) AS i`,
+  );
+  const { groups, newest, newestComplete } = await readGroups(client, table, { limit: 50, ended: true });
+  assert.deepEqual([newest, newestComplete], [14_000, true]);
+  assert.deepEqual(
+    groups.map(({ group, done, failed }) => [group, done, failed]),
+    [
+      ["old", 0, 3_000],
+      ["new", 11_000, 0],
+    ],
+  );
+  assert.deepEqual(await countMatches(client, table, { filter: { group: "old" } }, never), exactly(3_000));
+  assert.deepEqual(await countMatches(client, table, { filter: { group: "new" } }, never), atLeast(10_000));
+  assert.deepEqual(await countMatches(client, table, { filter: { group: "old" } }, () => true), atLeast(0));
+  const request = { filter: { group: "old" }, limit: 5, characters: 100 };
+  const { tasks, next } = await listSlowest(client, table, request, never);
+  const { rows: expected } = await client.query(
+    `SELECT id::text FROM small.task WHERE "group" = 'old' ORDER BY stop - start DESC LIMIT 5`,
+  );
+  assert.deepEqual([tasks.map(({ id }) => ({ id })), next], [expected, null]);
+  const part = await listSlowest(client, table, request, () => true);
+  assert.deepEqual([part.tasks, part.next, part.scanned], [[], "12001", 2_000]);
 });
 
 test("a backlog larger than the counting limit is estimated if there are statistics", async () => {

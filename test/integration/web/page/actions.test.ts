@@ -204,10 +204,11 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
     await page.locator('th[aria-sort="ascending"]', { hasText: "Id" }).waitFor();
     await page.getByRole("button", { name: "Group" }).click();
     await ids("3,1,2");
-    await page.getByRole("button", { name: "Run" }).click();
-    await ids("2,1,3");
-    await page.getByRole("button", { name: "Run ↑" }).click();
+    await page.getByText("Only the 3 tasks on this page are sorted by group.").waitFor();
+    // The whole cell sorts, not only the word.
+    await page.locator("th[data-column=run]").click();
     await ids("3,1,2");
+    await page.getByText("The slowest first of all tasks that match.").waitFor();
     await page.getByLabel("Planned from").fill("2026-01-01T11:00:00");
     await ids("3,2");
     await page.getByLabel("to", { exact: true }).fill("2026-01-01T11:30:00");

@@ -51,7 +51,8 @@ describe("the page finds", { skip: noBrowserReason }, () => {
     await page.getByRole("button", { name: /^Ended .* to/ }).waitFor();
     await page.locator("tr[data-id]").first().waitFor();
     const counted = await client.query(
-      `SELECT id::text FROM task WHERE stop >= $1 AND stop < $2 AND state IN ('DONE', 'FAIL', 'GONE') ORDER BY id DESC LIMIT 50`,
+      `SELECT id::text FROM task WHERE stop >= $1 AND stop < $2 AND state IN ('DONE', 'FAIL', 'GONE') AND start IS NOT NULL
+       ORDER BY stop - start DESC, id DESC LIMIT 200`,
       [hour, next],
     );
     assert.deepEqual(
@@ -62,7 +63,24 @@ describe("the page finds", { skip: noBrowserReason }, () => {
     const forAll = page.getByRole("group", { name: "All tasks that match" });
     assert.deepEqual(await forAll.getByRole("button").allTextContents(), ["Delete all"]);
     await page.goBack();
-    await page.getByRole("button", { name: "1 day" }).click();
+    await page.getByRole("button", { name: "1 day", pressed: true }).waitFor();
+    await page.getByText("Slowest hours:").getByRole("link").first().click();
+    await page.getByText(/slowest .*of all tasks that match/).waitFor();
+    assert.deepEqual(
+      await ids(page),
+      counted.rows.map((row) => row["id"]),
+    );
+    // The link of a group keeps the hour, and all that match are counted.
+    await page.locator("td.group a").first().click();
+    await page.waitForURL(/endedFrom=.*&group=/);
+    const { endedFrom, endedTo, group } = Object.fromEntries(new URL(page.url()).searchParams);
+    const { rows: matches } = await client.query<{ count: string }>(
+      `SELECT count(*) FROM task WHERE stop >= $1 AND stop < $2 AND "group" = $3`,
+      [endedFrom, endedTo, group],
+    );
+    await forAll.getByText(`All that match (${Number(matches[0]?.count).toLocaleString("en")}):`).waitFor();
+    await page.goBack();
+    await page.goBack();
     await plot.focus();
     await plot.press("End");
     await page.locator(".plot .chosen", { hasText: / – now$/ }).waitFor();
@@ -100,6 +118,8 @@ describe("the page finds", { skip: noBrowserReason }, () => {
     await page.locator("summary", { hasText: "Columns" }).click();
     await page.getByLabel("Key", { exact: true }).check();
     await page.getByLabel("Result", { exact: true }).uncheck();
+    await page.keyboard.press("Escape");
+    await page.getByLabel("Result", { exact: true }).waitFor({ state: "hidden" });
     const titles = ["Id ↓", "State", "Group", "Key", "Input", "Plan", "Run", "Actions"];
     assert.deepEqual(await page.locator("table.list thead th").allTextContents(), titles);
     await page.reload();
