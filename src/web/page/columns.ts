@@ -22,7 +22,7 @@ export const columns = [
   { name: "plan", title: "Plan", sort: true, usual: true },
   { name: "start", title: "Start" },
   { name: "stop", title: "Stop" },
-  { name: "run", title: "Run", sort: true, usual: true },
+  { name: "run", title: "Run", usual: true },
   { name: "attempt", title: "Failed tries" },
   { name: "parent", title: "Parent" },
   { name: "pid", title: "Backend" },
@@ -49,11 +49,19 @@ function choose(names: readonly string[]): void {
   chosen.value = same ? null : names;
 }
 
+/** Escape closes it. */
+function closeMenu(event: KeyboardEvent): void {
+  const { currentTarget, key } = event;
+  if (key !== "Escape" || !(currentTarget instanceof HTMLDetailsElement)) return;
+  currentTarget.open = false;
+  currentTarget.querySelector("summary")?.focus();
+}
+
 export function ColumnChoice(): VNode {
   const shown: readonly string[] = shownColumns.value.map(({ name }) => name);
   const toggle = (name: string): void =>
     choose(columns.map((column) => column.name).filter((each) => (each === name) !== shown.includes(each)));
-  return html`<details class="menu">
+  return html`<details class="menu" onKeyDown=${closeMenu}>
     <summary>Columns</summary>
     <fieldset class="panel">
       <legend class="hidden">Columns</legend>

@@ -23,6 +23,9 @@ export function ComingTimes({ table, rule, zone }: { table: string; rule: string
 const isQuery = (rule: string): boolean =>
   /^(?:\s|\(|--[^\n]*\n|\/\*.*?\*\/)*(?:select|with|values|table)\b/i.test(rule);
 
+const ruleExamples =
+  "Examples: 30 7 * * 1-5 is 07:30 on weekdays (minute, hour, day, month, weekday), and FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=18;BYMINUTE=0;BYSECOND=0 is 18:00 on the last Friday.";
+
 const count = 5;
 
 function Times({ table, rule, zone }: { table: string; rule: string; zone: string }): VNode | null {
@@ -32,18 +35,16 @@ function Times({ table, rule, zone }: { table: string; rule: string; zone: strin
     ...(zone.trim() === "" ? {} : { zone: zone.trim() }),
   });
   const { value, problem, busy } = useResource<RuleTimes>(`/tables/${table}/next?${query.toString()}`, { table: "" });
-  if (problem !== null && !busy) return html`<p class="problem">${problem}</p>`;
+  if (problem !== null && !busy) return html`<p class="problem">${problem}. ${ruleExamples}</p>`;
   if (value === null) return null;
   if (value.times.length === 0) return html`<p class="problem">This rule has no further time.</p>`;
   return html`<p class="note">Next times in the zone ${value.zone}:</p>
     <ol>
-      ${value.times.map(
-        ({ at, wall, note }) =>
-          html`<li key=${at}>
-            ${wallText(wall)}${" "}<small
-              >${`${relativeTimeText(at)}, ${localText(at)} in your time zone${note === null ? "" : `; ${note}`}`}</small
-            >
-          </li>`,
-      )}
+      ${value.times.map((time) => html`<li key=${time.at}>${wallText(time.wall)}${" "}<small>${moreText(time)}</small></li>`)}
     </ol>`;
+}
+
+function moreText({ at, wall, note }: RuleTimes["times"][number]): string {
+  const local = wallText(wall) === localText(at) ? "" : `, ${localText(at)} in your time zone`;
+  return `${relativeTimeText(at)}${local}${note === null ? "" : `; ${note}`}`;
 }

@@ -37,7 +37,7 @@ function List({ id, title, errors }: { id: string; title: string; errors: readon
     <${DataTable}
       class="error-groups cards"
       caption=${`${title} by the first lines of their errors, the most frequent first`}
-      titles=${["Tasks", "State", "Error", "Period", "Last task"]}
+      titles=${["Tasks", "State", "Error", "Ended", "Last task"]}
     >
       ${errors.map((group) => errorRow(id, group))}
     <//>
@@ -54,9 +54,9 @@ function errorRow(id: string, { error, state, role, count, firstSeen, lastSeen, 
     <th scope="row" class="sql">
       ${error.trim() === "" ? html`<i>empty</i>` : html`<a href=${`/tables/${id}/tasks?${query.toString()}`} title=${printableLine(error)}>${printableLine(error.replace(/^ERROR:\s+/, ""))}</a>`}
     </th>
-    <td class="period" data-title="Period">
+    <td class="period" data-title="Ended">
+      ${firstSeen !== null && firstSeen !== lastSeen && html`<${Time} at=${firstSeen} text=${timeText(firstSeen)} /> –${" "}`}
       ${lastSeen === null ? unknown : html`<${Time} at=${lastSeen} text=${timeText(lastSeen)} />`}
-      ${firstSeen !== null && firstSeen !== lastSeen && html`<small>since <${Time} at=${firstSeen} text=${timeText(firstSeen)} /></small>`}
     </td>
     <td data-title="Last task"><a href=${`/tables/${id}/tasks/${lastId}`}>${lastId}</a></td>
   </tr>`;

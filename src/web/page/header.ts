@@ -28,8 +28,17 @@ const roles: Readonly<Record<ClusterInfo["role"], string>> = {
   stopping: "stopping",
 };
 
+/** The table whose tabs were shown last. */
+let lastTable: string | null = null;
+
+/** The tabs stay in the view of the processes, which belongs to no table. */
+const tableBefore = (tables: readonly TableInfo[]): string | null =>
+  lastTable ?? (tables.length === 1 ? (tables[0]?.id ?? null) : null);
+
 export function Header({ cluster, location }: { cluster: ClusterInfo | null; location: PageLocation }): VNode {
   const tables = cluster?.tables ?? [];
+  const shown = location.table ?? (location.page === "processes" ? tableBefore(tables) : null);
+  lastTable = shown;
   const tab = (page: PageLocation["page"], to: string, label: string): VNode =>
     html`<a href=${to} aria-current=${location.page === page ? "page" : undefined}>${label}</a>`;
   return html`<header class="bar">
@@ -52,12 +61,11 @@ export function Header({ cluster, location }: { cluster: ClusterInfo | null; loc
       </nav>`
     }
     ${
-      location.table !== null &&
+      shown !== null &&
       html`<nav class="tabs" aria-label="Views">
-        ${tab("overview", `/tables/${location.table}`, "Overview")}
-        ${tab("tasks", `/tables/${location.table}/tasks`, "Tasks")}
-        ${tab("schedules", `/tables/${location.table}/schedules`, "Schedules")}
-        ${tab("errors", `/tables/${location.table}/errors`, "Errors")}
+        ${tab("overview", `/tables/${shown}`, "Overview")} ${tab("tasks", `/tables/${shown}/tasks`, "Tasks")}
+        ${tab("schedules", `/tables/${shown}/schedules`, "Schedules")}
+        ${tab("errors", `/tables/${shown}/errors`, "Errors")}
       </nav>`
     }
     <span class="gap"></span>

@@ -68,7 +68,12 @@ export function PanZoom(props: {
     kept.current = { x: (view.x + left) / zoom, y: (view.y + top) / zoom, left, top };
     setZoom(clampZoom(wanted));
   };
-  const fit = (): void => zoomTo(Math.min(1, view.width / width, view.height / height));
+  const fit = (): void => {
+    const { paddingLeft, paddingTop, paddingBottom } = getComputedStyle(scroller.current ?? document.body);
+    const [across, along] = [2 * parseFloat(paddingLeft), parseFloat(paddingTop) + parseFloat(paddingBottom)];
+    zoomTo(Math.min(1, (view.width - across) / width, (view.height - along) / height));
+    kept.current = { x: 0, y: 0, left: 0, top: 0 };
+  };
   const wheel = (event: WheelEvent): void => {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();

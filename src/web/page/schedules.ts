@@ -76,7 +76,7 @@ function Rows(props: { id: string; schedules: readonly Schedule[]; now: number; 
             ${schedule.role !== null && html`<small title=${printableLine(schedule.role)}>role ${printableLine(schedule.role)}</small>`}
           </td>
           <td class="rule" title=${printableText(schedule.rule ?? "")}>
-            <span class="sql">${printableLine(ruleText(schedule))}</span>
+            <span class="sql">${breakable(printableLine(ruleText(schedule)))}</span>
             <small>${[schedule.zone, ...traits(schedule)].filter(Boolean).join(" · ")}</small>
           </td>
           ${timeCells(schedule, now)}
@@ -103,6 +103,10 @@ function Rows(props: { id: string; schedules: readonly Schedule[]; now: number; 
 }
 
 const ruleText = ({ rule, repeat }: Schedule): string => (rule === null ? `every ${repeat ?? ""}` : shortRule(rule));
+
+/** The parts of an RRULE are not broken. */
+const breakable = (rule: string): (string | VNode)[] =>
+  rule.split(/(?<=;)/).flatMap((part, index) => (index === 0 ? [part] : [html`<wbr key=${index} />`, part]));
 
 const traits = (schedule: Schedule): string[] =>
   (["drift", "catchup", "overlap"] as const).filter((name) => schedule[name]);

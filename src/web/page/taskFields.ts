@@ -24,10 +24,21 @@ const kinds: Readonly<Partial<Record<ReturnType<typeof valueKind>, FieldKind>>> 
 };
 const exceptions: Readonly<Partial<Record<ProducerColumn, FieldKind>>> = { input: "long", data: "long", upon: "upon" };
 
+/** Where the meaning of the column is too short. */
+const hints: Readonly<Partial<Record<ProducerColumn, string>>> = {
+  rule: "when it runs: as in cron (30 7 * * 1-5: weekdays at 07:30), an RRULE of RFC 5545 (FREQ=WEEKLY;BYDAY=MO), or a query that returns the next time",
+};
+/** What an empty field means if the column has no default. */
+const withoutDefault: Readonly<Partial<Record<ProducerColumn, string>>> = {
+  catchup: "false",
+  overlap: "false",
+  upon: "done",
+};
+
 function fieldOf(name: ProducerColumn): Field {
   const column: TaskColumn = taskColumns[name];
   const kind = valueKind(column);
-  const hint = kind === "interval" ? `interval: ${column.meaning}` : column.meaning;
+  const hint = hints[name] ?? (kind === "interval" ? `interval: ${column.meaning}` : column.meaning);
   return { name, kind: exceptions[name] ?? kinds[kind] ?? "text", hint };
 }
 
@@ -179,7 +190,7 @@ export function FieldView(props: {
     <label for=${id}>${name}</label>
     ${
       copiedFrom === null
-        ? control(field, { described, text, change, placeholder: placeholder(props.default) })
+        ? control(field, { described, text, change, placeholder: placeholder(field, props.default) })
         : html`<span class="copied">
             <input ...${described} value=${`as in task ${copiedFrom}`} readonly />
             <button type="button" aria-label=${`Change ${name}`} onClick=${() => change("")}>Change</button>
@@ -190,7 +201,10 @@ export function FieldView(props: {
   </div>`;
 }
 
-function placeholder(value: string | null): string {
+function placeholder({ name, own }: Field, given: string | null): string {
+  const meant: Readonly<Record<string, string | undefined>> = own === true ? {} : withoutDefault;
+  const value = given ?? meant[name] ?? null;
+  if (name === "rule" && own !== true && value === null) return "30 7 * * 1-5";
   if (value === null || value === "") return "";
   return value === "\t" ? "default: a tab" : `default: ${value}`;
 }

@@ -5,6 +5,7 @@ import { mayChange } from "./apiClient.js";
 import type { Descendant } from "../../tasks/queries/taskChain.js";
 import type { FullTask, TaskDetail } from "../api/taskSchemas.js";
 import { Actions } from "./actions.js";
+import { ComingTimes } from "./comingTimes.js";
 import { Dependencies } from "./dependencyGraph.js";
 import { focusMainSoon } from "./focus.js";
 import { bytesText, timeText } from "./format.js";
@@ -51,6 +52,7 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
     </div>
     <${Times} task=${task} now=${now} />
     <${Why} table=${id} page=${value} done=${refresh} />
+    ${task.rule !== null && task.state === "PLAN" && html`<${NextTimes} table=${id} task=${task} />`}
     <${Dependencies} table=${id} id=${task.id} ended=${hasEnded(value)} />
     <${LongText} title="Input" text=${task.input} sql=${true} />
     <${LongText} title="Args" text=${argumentsText(task)} />
@@ -69,6 +71,16 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
       </section>
     </div>
   </main>`;
+}
+
+function NextTimes({ table, task: { rule, columns } }: { table: string; task: FullTask }): VNode {
+  const zone = columns["zone"];
+  return html`<section>
+    <h2>Next times</h2>
+    <div class="panel next-times">
+      <${ComingTimes} table=${table} rule=${rule} zone=${typeof zone === "string" ? zone : ""} />
+    </div>
+  </section>`;
 }
 
 /** Only a user can change such a task, so its page asks nothing again. */

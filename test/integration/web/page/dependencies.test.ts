@@ -175,6 +175,7 @@ describe("a task's dependencies on the page", { skip: noBrowserReason }, () => {
     assert.equal(await left(), 0);
     await page.getByRole("button", { name: "Fit" }).click();
     await page.locator(".minimap").waitFor({ state: "detached" });
+    assert.ok(await page.locator(".pan-zoom .scroller").evaluate((each) => each.scrollWidth <= each.clientWidth));
     assert.ok(((await box(page, previous).boundingBox())?.width ?? 196) < 150);
     await scroller.focus();
     await page.keyboard.press("0");

@@ -34,6 +34,22 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
     await page.getByText("No matching schedules.").waitFor();
   });
 
+  it("shows the next times in the page of a schedule, and keeps the tabs in that of the processes", async () => {
+    const id = await insertTask(client, "SELECT 'report'", { rule: "30 7 1 1 *", zone: "UTC" });
+    const page = await openPage(web, `/tables/${table}/tasks/${id}`, { timezoneId: "UTC" });
+    await page.getByText("Next times in the zone UTC:").waitFor();
+    const times = await page.locator(".coming li").allInnerTexts();
+    assert.equal(times.length, 5);
+    assert.ok(
+      times.every((text) => /^1 Jan 20\d\d, 07:30 in \d+ d$/.test(text)),
+      times.join("\n"),
+    );
+    await page.getByRole("link", { name: "Processes" }).click();
+    await page.getByRole("heading", { name: "Processes" }).waitFor();
+    await page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: "Schedules" }).click();
+    await page.locator(row(id)).waitFor();
+  });
+
   it("runs a schedule now, and shows its last runs", async () => {
     const id = await insertTask(client, "SELECT 1/0", { rule: "30 7 1 1 *", zone: "UTC" });
     const page = await openPage(web, `/tables/${table}/schedules`);
