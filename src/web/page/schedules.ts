@@ -87,7 +87,7 @@ function Rows(props: { id: string; schedules: readonly Schedule[]; now: number; 
             ${schedule.last.length > 0 && html`<a href=${`/tables/${id}/tasks?schedule=${schedule.id}`} aria-label=${`All runs of schedule ${schedule.id}`}>all</a>`}
           </td>
           <td class="sql" title=${printableText(schedule.input)}>
-            ${printableLine(schedule.input.trim().replace(/\s+/g, " "))}
+            <span class="lines">${printableLine(schedule.input.trim().replace(/\s+/g, " "))}</span>
           </td>
           <td class="do">
             <${Actions}
