@@ -2,8 +2,14 @@ import type { TaskFilter } from "../../tasks/types.js";
 import { exitCodes } from "../../shared/errorCodes.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { finalStates, type TaskState } from "../../shared/taskState.js";
-import { changeInBatches, type Change, type ChangeResult } from "../../tasks/commands/changeTasks.js";
-import { readIdsWithKey, readTaskWithKey, type KeyedTask, type KeyFilter } from "../../tasks/queries/tasksWithKey.js";
+import { changeInBatches, type ChangeResult } from "../../tasks/commands/changeTasks.js";
+import {
+  readIdsWithKey,
+  readTaskWithKey,
+  type KeyedChange,
+  type KeyedTask,
+  type KeyFilter,
+} from "../../tasks/queries/tasksWithKey.js";
 import { countMatching, readMatchingIds } from "../../tasks/taskFilter.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
 import { confirmChange, colourText, type Terminal } from "../terminal/terminal.js";
@@ -40,7 +46,7 @@ export const deleteTasks: ChangeCommand = (...given) =>
   changeIdsOrKey(given[2].running === true ? "delete even running" : "delete", ...given);
 
 async function changeIdsOrKey(
-  change: Change,
+  change: KeyedChange,
   terminal: Terminal,
   given: readonly string[],
   options: KeyOptions,
@@ -58,7 +64,7 @@ async function changeIdsOrKey(
  */
 export async function changeWithKey(
   terminal: Terminal,
-  change: Change,
+  change: KeyedChange,
   filter: KeyFilter,
   options: KeyOptions,
 ): Promise<number> {
@@ -80,7 +86,7 @@ export async function changeWithKey(
   });
 }
 
-function describeNone(change: Change, { states = [] }: KeyFilter): string {
+function describeNone(change: KeyedChange, { states = [] }: KeyFilter): string {
   if (change === "retry") return `no such task in ${states.join(" or ")}`;
   return change === "delete" || change === "delete even running" ? "no task" : "no task waits or runs";
 }
@@ -148,7 +154,7 @@ async function readAllIds({ client, table }: OpenTable, filter: TaskFilter): Pro
 
 export async function changeIds(
   terminal: Terminal,
-  kind: Change,
+  kind: KeyedChange,
   given: readonly string[],
   options: CommandOptions,
   states?: readonly TaskState[],
@@ -170,7 +176,7 @@ const nothing: Changes = { results: [], notes: new Map() };
 async function applyChange(
   terminal: Terminal,
   opened: OpenTable,
-  kind: Change,
+  kind: KeyedChange,
   all: readonly string[],
   states: readonly TaskState[] | null = null,
 ): Promise<Changes> {
@@ -184,7 +190,7 @@ async function applyChange(
 /** @param summarised results that get one line together, unless the output is JSON: tasks whose keys are taken */
 function printResults(
   terminal: Terminal,
-  change: Change,
+  change: KeyedChange,
   { results, notes }: Changes,
   options: CommandOptions,
   summarised: readonly ChangeResult[] = [],
@@ -211,7 +217,7 @@ function printResults(
 }
 
 /** A command that it recommends has the options that select the table; a server's error stays. */
-function describeResult(change: Change, result: ChangeResult, note: string, options: TableOptions): string {
+function describeResult(change: KeyedChange, result: ChangeResult, note: string, options: TableOptions): string {
   const text = `${describeChange(change, result)}${note}`;
   return result.outcome === "failed" ? text : withTableOptions(text, options);
 }
@@ -242,7 +248,7 @@ function formatResult(terminal: Terminal, result: ChangeResult, text: string): s
 /** By id, why a task that is due now does not start. Nothing that cannot be read makes the command fail. */
 export async function readPauseNotes(
   { client, table }: OpenTable,
-  change: Change,
+  change: KeyedChange,
   results: readonly ChangeResult[],
 ): Promise<ReadonlyMap<string, string>> {
   const changed = results.filter(({ outcome }) => outcome === "changed").map(({ id }) => id);

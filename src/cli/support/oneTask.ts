@@ -1,3 +1,4 @@
+import { omitUndefined } from "../../shared/omitUndefined.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { printableLine } from "../../shared/printable.js";
 import { readTaskWithKey } from "../../tasks/queries/tasksWithKey.js";
@@ -59,8 +60,14 @@ export async function readReasons(
     lockOn: client,
     ...(options.localTimes ? { formatTime: formatFullTime } : {}),
   });
-  return reasons?.map((reason) => withOptionsInRemedy(reason, given)) ?? null;
+  return reasons?.map((reason) => withOptionsInRemedy(withoutPage(reason), given)) ?? null;
 }
+
+const withoutPage = ({ code, text, remedy, tasks, action }: Reason): Reason => ({
+  code,
+  text,
+  ...omitUndefined({ remedy, tasks, action }),
+});
 
 async function hasLeader({ configuration }: OpenTable): Promise<boolean | null> {
   const { control, parameters } = configuration;

@@ -5,7 +5,16 @@ import { keyHolderQuery } from "./keyIndex.js";
 import { hasSchedule, isOwing, repetitions } from "./schedulesView.sql.js";
 import type { TaskTable } from "./taskTable.js";
 
-export type Change = "stop" | "retry" | "run-now" | "pause" | "resume" | "delete" | "delete even running";
+export type Change =
+  | "stop"
+  | "retry"
+  | "retry-without-waiting"
+  | "run-now"
+  | "run-without-waiting"
+  | "pause"
+  | "resume"
+  | "delete"
+  | "delete even running";
 
 export interface ChangeResult {
   readonly id: string;
@@ -40,7 +49,9 @@ const waitingSql = "state OPERATOR(pg_catalog.=) 'PLAN'";
 const allowedRows: Readonly<Record<Change, string>> = {
   stop: `${waitingSql} OR ${runningSql} OR owing`,
   retry: `${endedSql} AND NOT excluded AND NOT claimed AND key_waits_in IS NULL`,
+  "retry-without-waiting": `${endedSql} AND NOT claimed AND key_waits_in IS NULL`,
   "run-now": `${waitingSql} AND NOT claimed AND NOT waits`,
+  "run-without-waiting": `${waitingSql} AND NOT claimed AND waits`,
   pause: `${waitingSql} AND NOT claimed AND repeats AND NOT computes AND NOT halted AND NOT waits`,
   resume: `${waitingSql} AND NOT claimed AND repeats AND halted AND NOT waits AND resumes_at IS NOT NULL`,
   delete: `NOT claimed AND NOT (${runningSql})`,
@@ -60,6 +71,8 @@ const refusals: Readonly<Partial<Record<Change, string>>> = {
   retry: `CASE WHEN f.excluded AND f.${endedSql}
       THEN pg_catalog.concat('is ', f.state, ', which is none of the given states')
     WHEN f.key_waits_in IS NOT NULL THEN ${literal(keyTaken)} END`,
+  "retry-without-waiting": `CASE WHEN f.key_waits_in IS NOT NULL THEN ${literal(keyTaken)} END`,
+  "run-without-waiting": `CASE WHEN f.${waitingSql} AND NOT f.waits THEN 'it does not wait for others' END`,
   "run-now": "CASE WHEN f.waits THEN 'it waits for other tasks: set its after to null, or end these' END",
   resume: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN NOT f.${waitingSql} OR NOT f.halted THEN 'not paused'
     WHEN f.waits THEN 'not paused: it waits for other tasks'
@@ -82,16 +95,27 @@ const isExcluded = (states: States): string =>
     ? "false"
     : `(t.state::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY[${states.map(literal).join(", ")}]::pg_catalog.text[]))`;
 
+/** Those that a waiting task with the same key can prevent. */
+export const keyChanges: ReadonlySet<Change> = new Set([
+  "retry",
+  "retry-without-waiting",
+  "run-now",
+  "run-without-waiting",
+]);
+
 /** Null for the changes that this does not prevent. */
 function keyWaitsIn(table: TaskTable, change: Change, { states = null, keysOfRoles }: ForKeys): string {
-  if (change !== "retry" && change !== "run-now") return "NULL::bigint";
+  if (!keyChanges.has(change)) return "NULL::bigint";
   return `CASE WHEN t.ready IS NULL AND t.key IS NOT NULL AND NOT ${isExcluded(states)} THEN (${keyHolderQuery(table, "t.key", keysOfRoles === true ? "t" : null)}) END`;
 }
+
+const goesOn = "CASE WHEN f.repeats AND NOT c.unlinked THEN 'started' END";
 
 /** A finished row has passed its schedule on, or the schedule has ended. */
 const scheduleEffects: Readonly<Partial<Record<Change, string>>> = {
   stop: "CASE WHEN f.repeats THEN 'ended' END",
-  retry: "CASE WHEN f.repeats AND NOT c.unlinked THEN 'started' END",
+  retry: goesOn,
+  "retry-without-waiting": goesOn,
   "run-now": "CASE WHEN f.repeats AND f.halted THEN 'resumed' END",
   delete: `CASE WHEN f.repeats AND (f.${waitingSql} OR f.owing) THEN 'ended' END`,
   "delete even running": `CASE WHEN f.repeats AND (f.${waitingSql} OR f.${runningSql} OR f.owing) THEN 'ended' END`,
@@ -132,6 +156,9 @@ function changeSql(change: Change, { qualified }: TaskTable): string {
   switch (change) {
     case "stop":
       return `UPDATE ${qualified} AS t SET state = 'STOP' WHERE ${rows} ${returning}`;
+    // It starts at the time for which it was planned.
+    case "run-without-waiting":
+      return `UPDATE ${qualified} AS t SET after = NULL, upon = NULL WHERE ${rows} ${returning}`;
     case "run-now":
       return `UPDATE ${qualified} AS t SET plan = pg_catalog.statement_timestamp() WHERE ${rows} ${returning}`;
     case "pause":
@@ -140,7 +167,8 @@ function changeSql(change: Change, { qualified }: TaskTable): string {
       // If the rule is a query that has not run yet, `due` stays, because it is the time of the last run.
       return `UPDATE ${qualified} AS t SET plan = f.resumes_at, due = CASE WHEN t.wait OPERATOR(pg_catalog.<) 0 THEN t.due END, failures = NULL, ${droppedTry}
         FROM found AS f WHERE f.id OPERATOR(pg_catalog.=) t.id AND ${rows} ${returning}`;
-    case "retry": {
+    case "retry":
+    case "retry-without-waiting": {
       const repeated = hasSuccessor(qualified);
       const cleared = ["repeat", "rule", "zone"].map(
         (name) =>
@@ -149,7 +177,7 @@ function changeSql(change: Change, { qualified }: TaskTable): string {
       // All tries are made again. If the row has a schedule, `due` is the time from which it goes on.
       const due = `CASE WHEN ${hasSchedule("t")} AND NOT ${repeated} THEN t.due END`;
       return `UPDATE ${qualified} AS t SET state = 'PLAN', plan = pg_catalog.statement_timestamp(), crash = 0, attempt = 0, due = ${due}, errors = NULL, ${cleared.join(", ")},
-        take = NULL, start = NULL, stop = NULL, pid = NULL, output = NULL, error = NULL
+        take = NULL, start = NULL, stop = NULL, pid = NULL, output = NULL, error = NULL${change === "retry" ? "" : ", after = NULL, upon = NULL"}
         WHERE ${rows} RETURNING t.id, NOT ${hasSchedule("t")} AND EXISTS (SELECT FROM found AS f WHERE f.id OPERATOR(pg_catalog.=) t.id AND f.repeats) AS unlinked`;
     }
     case "delete":

@@ -1,4 +1,10 @@
-import { changeStatement, keyTaken, type Change, type ChangeResult } from "../../manager/schema/changes.sql.js";
+import {
+  changeStatement,
+  keyChanges,
+  keyTaken,
+  type Change,
+  type ChangeResult,
+} from "../../manager/schema/changes.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage } from "../../shared/errors.js";
 import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
@@ -19,7 +25,7 @@ export async function changeTasks(
   { isFatal = () => false, callersClient = false, states = null }: ChangeOptions = {},
 ): Promise<ChangeResult[]> {
   const transaction = callersClient && (await isInTransaction(client));
-  const keysOfRoles = (change === "retry" || change === "run-now") && (await hasUsers(client, table));
+  const keysOfRoles = keyChanges.has(change) && (await hasUsers(client, table));
   return await changeOrSplit(client, table, { change, states, isFatal, transaction, keysOfRoles }, ids);
 }
 

@@ -65,9 +65,12 @@ function describeDone(change: Change, { state, attempt, claimed, unlinked, sched
       }
       return `${attempt > 0 ? `stopped before its retry ${attempt}` : "stopped before it ran"}${ended}`;
     case "retry":
+    case "retry-without-waiting":
       return unlinked
         ? `was ${state}, runs again now; does not repeat, because its successor exists`
         : `was ${state}, runs again now${schedule === "started" ? "; its schedule goes on" : ""}`;
+    case "run-without-waiting":
+      return "no longer waits for others";
     case "run-now":
       return schedule === "resumed" ? "due now; its schedule is no longer paused" : "due now";
     case "pause":
@@ -84,6 +87,8 @@ function describeDone(change: Change, { state, attempt, claimed, unlinked, sched
   }
 }
 
+const runningChanges: ReadonlySet<Change> = new Set(["retry", "retry-without-waiting", "run-now"]);
+
 function describeRefusal(
   change: Change,
   { id, state, claimed, keyWaitsIn, reason }: ChangeResult,
@@ -92,17 +97,19 @@ function describeRefusal(
   if (claimed && state !== "WORK" && state !== "TAKE") {
     return `is ${state}, but its run is just ending: try again`;
   }
-  if ((change === "retry" || change === "run-now") && !claimed && (state === "WORK" || state === "TAKE")) {
+  if (runningChanges.has(change) && !claimed && (state === "WORK" || state === "TAKE")) {
     return `is in ${state}, but no session owns it: ${remedies.unowned(id)}`;
   }
   switch (change) {
     case "stop":
       return `already ${state}`;
     case "retry":
+    case "retry-without-waiting":
       if (keyWaitsIn !== null) return `${reason}: ${remedies.keyWaits(keyWaitsIn)}`;
       if (reason !== null) return reason;
       return state === "PLAN" ? "already waiting (PLAN)" : `running (${state})`;
     case "run-now":
+    case "run-without-waiting":
       if (reason !== null) return reason;
       if (claimed) return `running (${state})`;
       return `is ${state}: ${keyWaitsIn === null ? remedies.hasEnded(id) : remedies.keyWaits(keyWaitsIn)}`;

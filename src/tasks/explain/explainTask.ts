@@ -1,7 +1,7 @@
-import { runInstead, stopAndRetry } from "../commands/describeChange.js";
+import { runInstead, stopAndRetry, webRemedies } from "../commands/describeChange.js";
 import { errorDefinitions } from "../../shared/errorCodes.js";
 import { refusalRemedy, type SessionRefusal } from "../queries/executorSessions.js";
-import { describeLockWait, describeUnblocking, type LockWait } from "./locks.js";
+import { describeLockWait, describeUnblocking, type Blocker, type LockWait } from "./locks.js";
 import { describeCopy } from "../../manager/schema/home.js";
 import { type StartBlocker, noTimeError } from "../../manager/schema/startRule.sql.js";
 import { reservedSessions } from "../../shared/reservedSessions.js";
@@ -11,7 +11,7 @@ import { owedRemedy, type Successor } from "./endedTask.js";
 
 import type { Queryable } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import { blockerReason, type Reason } from "./reason.js";
+import { blockerReason, type PageRemedy, type Reason } from "./reason.js";
 import { readSituations, type SituationContext, type TableSituation, type TaskSituation } from "./taskSituation.js";
 
 /**
@@ -45,9 +45,14 @@ function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   if (task.owner !== null)
     return [withRejected(task, table.lockWait === null ? claimedReason(task) : lockReason(task, table.lockWait))];
   if (task.state !== "PLAN")
-    return [reason("orphaned", `it is in ${task.state}, but no session owns it`, `${stopAndRetry([task.id])} runs it`)];
+    return [
+      {
+        ...reason("orphaned", `it is in ${task.state}, but no session owns it`, `${stopAndRetry([task.id])} runs it`),
+        page: { hint: "Stop it, then retry it." },
+      },
+    ];
   const blocked = (isMeant: (code: StartBlocker) => boolean): Reason[] =>
-    task.blockers.filter(isMeant).map((code) => blockerReason(code, task, table.pauses));
+    task.blockers.filter(isMeant).map((code) => blockerReason(code, task, table));
   const reasons = [
     ...blocked((code) => !isInQueue(code) && code !== "out-of-queue"),
     ...copyReasons(table),
@@ -105,44 +110,67 @@ function dueReason({ triggers }: TableSituation): Reason {
   );
 }
 
-function goneText(stop: string | null, problem: string | null): string {
+/** The predecessor because of whose end the task is GONE. */
+const failedPredecessor = ({ state, problem, keyWaitsIn }: TaskSituation): string | null =>
+  state !== "GONE" || keyWaitsIn !== null
+    ? null
+    : (/^ERROR: {2}task (\d+), which it waits for,/.exec(problem ?? "")?.[1] ?? null);
+
+function goneText({ stop, problem, needless }: TaskSituation): string {
+  const since = stop ?? "an unknown time";
+  if (needless)
+    return `it is GONE since ${since}: all that it waited for ended without failure, and it was only for one`;
   if (problem === null || problem === "ERROR:  task not active") {
     return `it expired${stop === null ? "" : ` at ${stop}`}: it was late by more than active allows`;
   }
   const end = problem === noTimeError ? "; its schedule has ended" : "";
-  return `it is GONE since ${stop ?? "an unknown time"}: ${problem}${end}`;
+  return `it is GONE since ${since}: ${problem}${end}`;
 }
 
-function endedReason(
-  { id, state, owner, stop, problem, queryFailed, keyWaitsIn }: TaskSituation,
-  { notRetried, successor, owed, role }: TableSituation,
-): Reason {
+function endedReason(task: TaskSituation, { notRetried, successor, owed, role }: TableSituation): Reason {
+  const { id, state, owner, queryFailed, keyWaitsIn } = task;
   if (owner !== null) return reason("stopping", `it was set to ${state} while it ran, and its run is ending`);
-  const when = stop === null ? "" : ` at ${stop}`;
-  const blocked =
-    role === null || role.problem === null
-      ? ""
-      : `first correct what keeps tasks of role ${role.role} from running (${role.problem}); then `;
-  const retryAnyway = notRetried === null ? "" : `; ${notRetried.remedy}`;
-  const texts: Readonly<Record<string, string>> = {
-    DONE: `it ran without error and ended${when}`,
-    FAIL: `${queryFailed ? "the query in its rule" : "it"} failed${when}${problem === null ? "" : `: ${problem}`}${notRetried === null ? "" : `; ${notRetried.text}`}${queryFailed ? "; its schedule has ended" : ""}`,
-    GONE: goneText(stop, problem),
-    STOP: "it was stopped",
-  };
-  const text = texts[state] ?? state;
+  const text = endText(task, notRetried);
   if (owed !== null) {
     const why = `its next run has been owed since then, because it could not be planned: ${owed}`;
-    return reason("ended", `${text}; ${why}`, owedRemedy(id));
+    return {
+      ...reason("ended", `${text}; ${why}`, owedRemedy(id)),
+      page: { hint: "Change what refuses it, and it is planned within a minute. Retry runs the task now." },
+    };
   }
-  return reason(
+  const predecessor = failedPredecessor(task);
+  const first = role === null || role.problem === null ? "" : correctRole(role.role, role.problem);
+  const again = `${first}pg-task retry ${id} runs ${queryFailed ? "the query" : "it"} again`;
+  const told = reason(
     "ended",
     `${text}${successor === null ? "" : `; ${successorText(successor)}`}`,
     keyWaitsIn === null
-      ? `${blocked}pg-task retry ${id} runs ${queryFailed ? "the query" : "it"} again${retryAnyway}`
+      ? [again, ...(notRetried === null ? [] : [notRetried.remedy])].join("; ")
       : runInstead(keyWaitsIn),
-    [successor?.id, keyWaitsIn].flatMap((each) => each ?? []),
+    [successor?.id, keyWaitsIn, predecessor].flatMap((each) => each ?? []),
   );
+  // The page has a button that retries the task.
+  const hint =
+    keyWaitsIn === null
+      ? (notRetried?.remedy ?? (first === "" ? "" : `${first}retry it`))
+      : webRemedies.keyWaits(keyWaitsIn);
+  const ended: Reason = { ...told, page: hint === "" ? {} : { hint } };
+  return predecessor === null ? ended : { ...ended, action: { name: "retry-without-waiting" } };
+}
+
+const correctRole = (role: string, problem: string): string =>
+  `first correct what keeps tasks of role ${role} from running (${problem}); then `;
+
+function endText(task: TaskSituation, notRetried: TableSituation["notRetried"]): string {
+  const { state, stop, problem, queryFailed } = task;
+  const when = stop === null ? "" : ` at ${stop}`;
+  const texts: Readonly<Record<string, string>> = {
+    DONE: `it ran without error and ended${when}`,
+    FAIL: `${queryFailed ? "the query in its rule" : "it"} failed${when}${problem === null ? "" : `: ${problem}`}${notRetried === null ? "" : `; ${notRetried.text}`}${queryFailed ? "; its schedule has ended" : ""}`,
+    GONE: goneText(task),
+    STOP: "it was stopped",
+  };
+  return texts[state] ?? state;
 }
 
 function successorText({ id, state, plan }: Successor): string {
@@ -202,12 +230,31 @@ function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEn
 
 function lockReason({ id, start, owner }: TaskSituation, wait: LockWait): Reason {
   const [ownerPid = ""] = (owner ?? "").split(" ");
-  return reason(
+  const told = reason(
     "waits-for-lock",
     `it has been running since ${start ?? "a moment ago"} in server process ${ownerPid}, and waits for ${describeLockWait(wait)}`,
     `${describeUnblocking(wait)}; pg-task stop ${id} cancels the task`,
     wait.blockers.flatMap(({ task }) => task ?? []),
   );
+  return { ...told, page: pageRemedyOf(wait.blockers) };
+}
+
+/** Blockers that run tasks have pages of their own. */
+function pageRemedyOf(blockers: readonly Blocker[]): PageRemedy {
+  const others = blockers.filter(({ task }) => task === null);
+  const [hidden] = others.filter(({ pid, endable, started }) => pid !== 0 && !endable && started === null);
+  return {
+    ...(others.some(({ pid }) => pid === 0)
+      ? { hint: "End the prepared transaction with COMMIT PREPARED or ROLLBACK PREPARED." }
+      : {}),
+    ...(hidden === undefined
+      ? {}
+      : {
+          hint: `Commit or roll back in server process ${hidden.pid}. The entry's user may not see or end it; a user who may can:`,
+          statement: `SELECT pg_terminate_backend(${hidden.pid});`,
+        }),
+    blockers: others.filter(({ pid }) => pid !== 0),
+  };
 }
 
 const copyReasons = ({ copy }: TableSituation): Reason[] =>
@@ -234,16 +281,15 @@ function rowLockReasons({ lock }: TableSituation): Reason[] {
   const { pid, user, name, openMs, task } = by;
   if (task !== null) {
     const text = `its row is locked by task ${task}, which runs in server process ${pid}`;
-    return [reason("row-locked", text, `pg-task stop ${task} cancels that task`, [task])];
+    return [{ ...reason("row-locked", text, `pg-task stop ${task} cancels that task`, [task]), page: {} }];
   }
   const open = openMs === null ? "" : `, open for ${Math.max(0, Math.round(openMs / 1000))} s`;
-  return [
-    reason(
-      "row-locked",
-      `its row is locked by the open transaction of server process ${pid} (${user ?? "?"}, ${name ?? "?"}${open})`,
-      `commit there, or end it: SELECT pg_terminate_backend(${pid})`,
-    ),
-  ];
+  const told = reason(
+    "row-locked",
+    `its row is locked by the open transaction of server process ${pid} (${user ?? "?"}, ${name ?? "?"}${open})`,
+    `commit there, or end it: SELECT pg_terminate_backend(${pid})`,
+  );
+  return [{ ...told, page: pageRemedyOf([by]) }];
 }
 
 function aheadReasons({ ahead, aheadMore }: TaskSituation): Reason[] {

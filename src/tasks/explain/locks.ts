@@ -1,10 +1,10 @@
 import { queryValue } from "../queryOne.js";
-import { isManagerSql } from "../../shared/postgres/applicationNames.js";
+import { isManagerSql, isPgTaskSql } from "../../shared/postgres/applicationNames.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 
-interface Blocker {
+export interface Blocker {
   /** 0 stands for a prepared transaction, which has no backend. */
   readonly pid: number;
   readonly user: string | null;
@@ -12,9 +12,26 @@ interface Blocker {
   /** What its session does, such as `idle in transaction`, and since when. Null if this role must not see it. */
   readonly state: string | null;
   readonly since: string | null;
+  /** When its backend started, and its last statement. Null if this role must not see them. */
+  readonly started: string | null;
+  readonly query: string | null;
+  /** Whether it is a client that can be ended for the sake of a task, and none of pg-task. */
+  readonly endable: boolean;
   /** The task that it runs. Null if it runs none, or none of the newest. */
   readonly task: string | null;
 }
+
+/** SQL: whether a row of pg_stat_activity is a client other than pg-task and this one. */
+export const isEndableSql = (alias: string): string =>
+  `(${alias}.backend_type = 'client backend' AND ${alias}.pid <> pg_catalog.pg_backend_pid() AND (${isPgTaskSql(`${alias}.application_name`)}) IS NOT TRUE)`;
+
+/** Of a query, in characters. */
+const maxQuery = 2_000;
+
+/** Of a backend that this role may not see, `backend_type` and `backend_start` are null. */
+const activitySql = `a.usename AS "user", a.application_name AS name, a.state, ${isoTimeSql("a.state_change")} AS since,
+  ${isoTimeSql("a.backend_start")} AS started, coalesce(${isEndableSql("a")}, false) AS endable,
+  CASE WHEN a.backend_start IS NOT NULL THEN left(a.query, ${maxQuery}) END AS query`;
 
 export interface LockWait {
   /** Type of the lock, as in pg_locks. Null if the wait ended while it was read. */
@@ -40,7 +57,7 @@ export async function readLockWait(client: Queryable, table: TaskTable, pid: num
   // A backend that waits for the transaction that has changed a row holds the lock of the row's version meanwhile.
   const { rows } = await client.query<Blocker & Omit<LockWait, "blockers">>(
     `WITH ${runningSql(table)}
-     SELECT b.pid, a.usename AS "user", a.application_name AS name, a.state, ${isoTimeSql("a.state_change")} AS since,
+     SELECT b.pid, ${activitySql},
        ${taskOf("b.pid")} AS task, l.type, l.mode, l.relation
      FROM (SELECT DISTINCT unnest(pg_catalog.pg_blocking_pids($1)) AS pid) AS b
      LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = b.pid
@@ -101,13 +118,8 @@ function describeBlocker({ pid, user, name, state, since, task }: Blocker): stri
   return `server process ${pid} (${name === null || name === "" ? "no application name" : name}, user ${user}, ${activity})`;
 }
 
-export interface LockHolder {
-  readonly pid: number;
-  readonly user: string | null;
-  readonly name: string | null;
+export interface LockHolder extends Blocker {
   readonly openMs: number | null;
-  /** The task that it runs. Null if it runs none, or none of the newest. */
-  readonly task: string | null;
 }
 
 /**
@@ -165,7 +177,7 @@ async function lookAtRowLock(
     if (free !== 0) return null;
     const { rows } = await client.query<LockHolder & { readonly managers: boolean | null }>(
       `WITH ${runningSql(table)}
-       SELECT a.pid, ${isManagerSql("a.application_name")} AS managers, a.usename AS "user", a.application_name AS name,
+       SELECT a.pid, ${isManagerSql("a.application_name")} AS managers, ${activitySql},
          ${millisecondsSql("clock_timestamp() - a.xact_start")} AS "openMs", ${taskOf("a.pid")} AS task
        FROM ${qualified} AS t LEFT JOIN pg_catalog.pg_locks AS l
          ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = t.xmax

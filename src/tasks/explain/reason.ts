@@ -1,6 +1,7 @@
 import type { StartBlocker } from "../../manager/schema/startRule.sql.js";
 import type { Pause } from "../pauses.js";
-import type { TaskSituation } from "./taskSituation.js";
+import type { Blocker } from "./locks.js";
+import type { TableSituation, TaskSituation } from "./taskSituation.js";
 import { describeSuspension } from "../../shared/describeSuspension.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
@@ -37,25 +38,38 @@ export interface Reason {
   readonly tasks?: readonly string[];
   /** What ends the reason, if a user can do it at once. */
   readonly action?: ReasonAction;
+  /** For the page, whose users have buttons instead of commands. */
+  readonly page?: PageRemedy;
+}
+
+export interface PageRemedy {
+  /** Instead of `remedy`. */
+  readonly hint?: string;
+  /** SQL that ends the reason, to be copied. */
+  readonly statement?: string;
+  /** The other sessions that keep the task waiting. */
+  readonly blockers?: readonly Blocker[];
 }
 
 /** `group`: of the pause that ends, null for that of the whole table. */
 type ReasonAction =
-  | { readonly name: "run-now" | "resume-schedule" }
+  | { readonly name: "run-now" | "run-without-waiting" | "retry-without-waiting" | "resume-schedule" }
   | { readonly name: "resume"; readonly group: string | null };
 
 type Told = Omit<Reason, "code">;
 
-export const blockerReason = (code: StartBlocker, task: TaskSituation, pauses: readonly Pause[]): Reason => ({
+type Table = Pick<TableSituation, "pauses" | "qualified">;
+
+export const blockerReason = (code: StartBlocker, task: TaskSituation, table: Table): Reason => ({
   code,
-  ...tell[code](task, pauses),
+  ...tell[code](task, table),
 });
 
 const runNow: ReasonAction = { name: "run-now" };
 
 const planForNow = ({ id }: TaskSituation): string => `pg-task run-now ${id} plans it for now`;
 
-const tell: Readonly<Record<StartBlocker, (task: TaskSituation, pauses: readonly Pause[]) => Told>> = {
+const tell: Readonly<Record<StartBlocker, (task: TaskSituation, table: Table) => Told>> = {
   "waits-for-others": waitsForOthers,
   "schedule-paused": schedulePaused,
   "never-due": (task) => ({ text: `its plan is ${task.plan}`, remedy: planForNow(task), action: runNow }),
@@ -74,12 +88,12 @@ const tell: Readonly<Record<StartBlocker, (task: TaskSituation, pauses: readonly
     remedy: planForNow(task),
     action: runNow,
   }),
-  "table-paused": (_, pauses) => ({
+  "table-paused": (_, { pauses }) => ({
     text: `the whole table ${pausedSince(null, pauses)}`,
     remedy: "pg-task resume ends the pause",
     action: { name: "resume", group: null },
   }),
-  "group-paused": ({ group }, pauses) => ({
+  "group-paused": ({ group }, { pauses }) => ({
     text: `its group ${JSON.stringify(group)} ${pausedSince(group, pauses)}`,
     remedy: `pg-task resume --group ${JSON.stringify(group)} ends the pause`,
     action: { name: "resume", group: group ?? "" },
@@ -93,10 +107,14 @@ const tell: Readonly<Record<StartBlocker, (task: TaskSituation, pauses: readonly
     text: `task ${keyRunsIn} has the same key and must end first`,
     tasks: keyRunsIn === null ? [] : [keyRunsIn],
   }),
-  "group-limit": (task) => groupLimit(task),
-  gap: ({ id, gapMs, gapLeftMs, lastStart }) => ({
+  "group-limit": groupLimit,
+  gap: ({ id, gapMs, gapLeftMs, lastStart }, { qualified }) => ({
     text: `its gap is ${formatDuration(gapMs)}, and a task of its group may have started at ${lastStart}: it waits for at least ${formatDuration(Math.max(gapLeftMs ?? 0, 0))} more`,
-    remedy: `UPDATE … SET gap = '0' WHERE id = ${id} lets it start without waiting`,
+    remedy: `UPDATE ${qualified} SET gap = '0' WHERE id = ${id} lets it start without waiting`,
+    page: {
+      hint: "To let it start without waiting, set its gap:",
+      statement: `UPDATE ${qualified} SET gap = '0' WHERE id = ${id};`,
+    },
   }),
 };
 
@@ -115,7 +133,7 @@ function schedulePaused({ id, attempt, retry, problem, suspendedAfter }: TaskSit
   };
 }
 
-function waitsForOthers({ id, waitsFor, waitsForNumber: number }: TaskSituation): Told {
+function waitsForOthers({ id, waitsFor, waitsForNumber: number }: TaskSituation, { qualified }: Table): Told {
   const predecessors = waitsFor ?? [];
   const more = number > predecessors.length ? ` and ${number - predecessors.length} more` : "";
   const how = number > 1 ? `${number} tasks: ` : "";
@@ -123,19 +141,22 @@ function waitsForOthers({ id, waitsFor, waitsForNumber: number }: TaskSituation)
     predecessors.length === 0 ? "others, which have just ended" : `the end of ${how}${predecessors.join(", ")}${more}`;
   return {
     text: `it waits for ${names}`,
-    remedy: `UPDATE … SET after = NULL WHERE id = ${id} lets it go`,
+    remedy: `UPDATE ${qualified} SET after = NULL, upon = NULL WHERE id = ${id} lets it go`,
+    action: { name: "run-without-waiting" },
     tasks: predecessors.flatMap((each) => each.split(" ", 1)),
   };
 }
 
-function groupLimit({ group, max, groupRuns, claimedOfGroup }: TaskSituation): Told {
+function groupLimit({ id, group, max, groupRuns, claimedOfGroup }: TaskSituation, { qualified }: Table): Told {
+  const raise = `UPDATE ${qualified} SET max = ${Math.max(groupRuns, 1)} WHERE id = ${id}`;
   const ids = [...claimedOfGroup, ...(claimedOfGroup.length < groupRuns ? ["…"] : [])].join(", ");
   return {
     text: `its group ${JSON.stringify(group)} runs ${groupRuns}${ids === "" ? "" : ` (${ids})`}, and its max allows ${Math.max(max, 0)} besides it${max < 0 ? ", since a negative max is a pause" : ""}`,
-    remedy:
-      max === 0
-        ? "tasks of one group run one after another unless max allows more: wait, use several groups, or set max"
-        : "wait for them, or raise its max: UPDATE … SET max = … WHERE id = …",
+    remedy: `${max === 0 ? "tasks of one group run one after another unless max allows more: wait, use several groups, or set" : "wait for them, or raise"} its max: ${raise}`,
+    page: {
+      hint: `${max === 0 ? "Tasks of one group run one after another unless max allows more. " : ""}To let it run besides the others, ${max === 0 ? "set" : "raise"} its max:`,
+      statement: `${raise};`,
+    },
     tasks: claimedOfGroup,
   };
 }

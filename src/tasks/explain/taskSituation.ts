@@ -73,6 +73,8 @@ export async function readSituations(client: Queryable, table: TaskTable, id: st
   return {
     task,
     table: {
+      /** Its name, for statements. */
+      qualified: table.qualified,
       share: entry.parameters["pg_task.share"],
       pauses,
       /** Why the table is a copy, in which nothing starts. Null if it is none. */
@@ -157,6 +159,8 @@ export interface TaskSituation {
   /** As id and state, at most ten. Null if it does not wait for others. */
   readonly waitsFor: readonly string[] | null;
   readonly waitsForNumber: number;
+  /** Whether it has become GONE because nothing has failed for whose failure it waited. */
+  readonly needless: boolean;
   /** How many runs of its schedule have failed in a row, if it is paused because of that. */
   readonly suspendedAfter: number | null;
   readonly attempt: number;
@@ -232,6 +236,7 @@ export async function readSituation(
        l."keyRunsIn",
        ${keyWaitsInSql(table)} AS "keyWaitsIn",
        ${predecessorsSql(qualified)} AS "waitsFor", ${predecessorNumberSql(qualified)} AS "waitsForNumber",
+       it.state::text = 'GONE' AND it.after IS NOT NULL AND coalesce(it.upon::text = 'fail', false) AND it.error IS NULL AS needless,
        CASE WHEN ${hasFailedTooOften("it")} THEN it.failures::float8 END AS "suspendedAfter", coalesce(it.attempt, 0) AS attempt, coalesce(it.retry, 0) AS retry,
        (SELECT count(*) FROM ahead)::float8 AS ahead,
        (SELECT count(DISTINCT c.owner) FROM claimed AS c)::float8 AS "tableRuns",

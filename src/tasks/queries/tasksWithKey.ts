@@ -10,6 +10,9 @@ import { PgTaskError } from "../../shared/errors.js";
 import { quotedLine } from "../../shared/printable.js";
 import { hasUsers } from "../hasUsers.js";
 
+/** The changes that can be made to the tasks with a key. */
+export type KeyedChange = Exclude<Change, "retry-without-waiting" | "run-without-waiting">;
+
 export type KeyFilter = TaskFilter & { readonly key: string };
 
 /**
@@ -31,7 +34,7 @@ export type KeyFilter = TaskFilter & { readonly key: string };
 export async function readIdsWithKey(
   client: Client,
   table: TaskTable,
-  change: Change,
+  change: KeyedChange,
   filter: KeyFilter,
 ): Promise<string[]> {
   const values: unknown[] = [];

@@ -6,7 +6,8 @@ import { BulkChanges, changeableStates } from "../data/bulkChange.js";
 import type { WebTable } from "../data/webTable.js";
 import { ApiError } from "../errors.js";
 import type { Sender } from "../http/sender.js";
-import { makeChange } from "./changeHandlers.js";
+import { checkChange, makeChange } from "./changeHandlers.js";
+import { changeEffectsSchema } from "./changeSchemas.js";
 import { flag, list, model, object, taskIdSchema, text, textOrNull, whole } from "./model.js";
 import type { Route } from "./route.js";
 import type { OnTable } from "./tableRoutes.js";
@@ -32,6 +33,9 @@ export const bulkSchema = object("BulkState", {
     z.object({ text: text("why not"), tasks: whole("how many"), ids: list(taskIdSchema, "the first of them") }),
     "those that were not changed, by the reason; at most 20 reasons",
   ),
+  effects: changeEffectsSchema.nullable().meta({
+    description: "what the change would bring about, judged by the first 10,000 tasks; null before they are counted",
+  }),
   error: textOrNull("why it has failed"),
 });
 
@@ -66,6 +70,7 @@ export function bulkRoutes(
         const bulk = changesOf(webTable).add(
           {
             find: () => findMatching((work) => webTable.pool.read(work), webTable.table, request),
+            readEffects: async (ids) => await checkChange(webTable, { change, ids }),
             change: async (ids) =>
               await makeChange(webTable, change, ids, change === "retry" ? finalStates : undefined),
             describe: (result) => describeChange(change, result, webRemedies),

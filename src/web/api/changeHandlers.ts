@@ -1,13 +1,22 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
-import { queryCanceled, readOnlyTransaction } from "../../shared/postgres/sqlStates.js";
+import { insufficientPrivilege, queryCanceled, readOnlyTransaction } from "../../shared/postgres/sqlStates.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { changeTasks, type Change, type ChangeResult } from "../../tasks/commands/changeTasks.js";
+import { endBlocker } from "../../tasks/commands/endBlocker.js";
 import { describeChange, webRemedies } from "../../tasks/commands/describeChange.js";
 import { pauseTasks, readPauses, resumeTasks } from "../../tasks/pauses.js";
+import { readChangeEffects, type ChangeEffects } from "../../tasks/queries/changeEffects.js";
 import { readChangePrivileges } from "../../tasks/queries/tableFacts.js";
 import type { WebTable } from "../data/webTable.js";
 import { ApiError } from "../errors.js";
-import type { ChangedTask, ChangeResults, ChangesBody, PauseBody, PauseResult } from "./changeSchemas.js";
+import type {
+  ChangedTask,
+  ChangeResults,
+  ChangesBody,
+  EndBlockerBody,
+  PauseBody,
+  PauseResult,
+} from "./changeSchemas.js";
 
 export type WebChange = Exclude<Change, "delete even running">;
 
@@ -51,10 +60,7 @@ export async function makeChange(
     const lacking = needed.filter((each) => !(each === "DELETE" ? privileges.delete : privileges.update));
     if (lacking.length > 0) {
       const grant = `GRANT ${lacking.join(", ")} ON ${table.qualified} TO ${privileges.user}`;
-      throw new ApiError(
-        "FORBIDDEN",
-        `the entry's user may not ${change === "run-now" ? "replan" : change} tasks: ${grant}`,
-      );
+      throw forbidden(`${change.startsWith("run") ? "replan" : change.replace(/-.*/, "")} tasks`, grant);
     }
     return await changeTasks(client, table, change, [...new Set(ids)], { isFatal, states: states ?? null });
   });
@@ -64,6 +70,41 @@ export async function makeChange(
 
 /** Whether trying each task alone would not help. */
 const isFatal = (error: unknown): boolean => [queryCanceled, readOnlyTransaction].includes(sqlState(error) ?? "");
+
+type CheckedChange = Pick<ChangesBody, "change"> & { readonly ids: readonly string[] };
+
+/** Says what a change would bring about, and makes none. */
+export const checkChange = async ({ pool, table }: WebTable, { change, ids }: CheckedChange): Promise<ChangeEffects> =>
+  await pool.read((client) => readChangeEffects(client, table, change, ids));
+
+/** @throws ApiError CONFLICT if the backend does not keep the task waiting; FORBIDDEN; READ_ONLY */
+export async function endBlockerOf(
+  { pool, table, changes }: WebTable,
+  id: string,
+  blocker: EndBlockerBody,
+): Promise<{ readonly pid: number }> {
+  const { pid } = blocker;
+  await pool.change(async (client) => {
+    const { readOnly, update, user } = await readChangePrivileges(client, table);
+    if (readOnly) throw readOnlyError();
+    if (!update) throw forbidden("end what blocks tasks", `GRANT UPDATE ON ${table.qualified} TO ${user}`);
+    try {
+      const ended = await endBlocker(client, table, id, blocker);
+      if (ended !== true) throw new ApiError("CONFLICT", `server process ${pid} does not keep task ${id} waiting`);
+    } catch (error) {
+      if (sqlState(error) !== insufficientPrivilege) throw error;
+      throw forbidden(
+        `end server process ${pid}`,
+        `GRANT pg_signal_backend TO ${user}; only superusers can end a superuser's`,
+      );
+    }
+  });
+  changes.noteChange();
+  return { pid };
+}
+
+const forbidden = (what: string, grant: string): ApiError =>
+  new ApiError("FORBIDDEN", `the entry's user may not ${what}: ${grant}`);
 
 export async function pause(webTable: WebTable, { group = null, reason = null }: PauseBody): Promise<PauseResult> {
   return await changePauses(webTable, async (client, table) => {
@@ -90,7 +131,7 @@ async function changePauses(
     if (readOnly) throw readOnlyError();
     if (!mayPause) {
       const grant = `GRANT SELECT, INSERT, DELETE ON ${table.pauses} TO ${user}`;
-      throw new ApiError("FORBIDDEN", `the entry's user may not pause or resume: ${grant}`);
+      throw forbidden("pause or resume", grant);
     }
     return await work(client, table);
   });

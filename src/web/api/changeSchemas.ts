@@ -7,6 +7,7 @@ import {
   list,
   model,
   object,
+  readonlyList,
   taskIdSchema,
   text,
   textOrNull,
@@ -14,6 +15,7 @@ import {
   valueErrorSchema,
   whole,
 } from "./model.js";
+import { countSchema } from "./schemas.js";
 import { describeColumn } from "./taskSchemas.js";
 
 const maxChangedTasks = 500;
@@ -52,6 +54,33 @@ export const changesSchema = object("ChangeResults", {
   changed: whole("how many tasks were changed"),
   tasks: list(changeResultSchema, "a result for each task, in the order of the ids"),
 });
+
+export const changeEffectsSchema = object("ChangeEffects", {
+  gone: countSchema.meta({
+    description:
+      "of a stop or deletion: how many other tasks wait for these and become GONE; of a retry: how many of these become GONE instead of running, because what they wait for has not ended as they require",
+  }),
+  causes: readonlyList(
+    z.object({ id: taskIdSchema, state: text() }),
+    "of a retry: the first of the tasks because of which others become GONE",
+  ),
+  pauses: readonlyList(
+    z.object({ group: textOrNull("null: the whole table"), tasks: whole("how many of the tasks it concerns") }),
+    "of a retry or run-now: the first of the pauses that keep tasks from starting",
+  ),
+  paused: countSchema.meta({ description: "how many of the tasks these pauses keep from starting" }),
+});
+
+export const endBlockerBodySchema = model(
+  "EndBlocker",
+  z.strictObject({
+    pid: z.int32().min(1).meta({ description: "of a blocker of one of the task's reasons" }),
+    started: textSchema.meta({ description: "its `started`" }),
+    how: z.enum(["cancel", "terminate"]).meta({ description: "its statement is cancelled, or its connection ended" }),
+  }),
+);
+
+export const endedBlockerSchema = object("EndedBlocker", { pid: whole() });
 
 const groupSchema = textSchema.nullable().optional().meta({ description: "null or left out: the whole table" });
 
@@ -126,6 +155,7 @@ export const addedTaskSchema = object("AddedTask", { id: taskIdSchema });
 
 export type ChangesBody = z.infer<typeof changesBodySchema>;
 export type ChangeResults = z.infer<typeof changesSchema>;
+export type EndBlockerBody = z.infer<typeof endBlockerBodySchema>;
 export type PauseBody = z.infer<typeof pauseBodySchema>;
 export type PauseResult = z.infer<typeof pauseResultSchema>;
 export type NewTaskBody = z.infer<typeof newTaskSchema>;

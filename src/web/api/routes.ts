@@ -4,12 +4,15 @@ import type { WebTable } from "../data/webTable.js";
 import type { Sender } from "../http/sender.js";
 import { addOne, checkOne } from "./addHandlers.js";
 import { bulkRoutes } from "./bulkRoutes.js";
-import { changeMany, changeOne, pause, resume } from "./changeHandlers.js";
+import { checkChange, changeMany, changeOne, endBlockerOf, pause, resume } from "./changeHandlers.js";
 import {
   addedTaskSchema,
   changedTaskSchema,
+  changeEffectsSchema,
   changesBodySchema,
   changesSchema,
+  endBlockerBodySchema,
+  endedBlockerSchema,
   newTaskSchema,
   pauseBodySchema,
   pauseResultSchema,
@@ -51,7 +54,9 @@ import {
 const actions = [
   { action: "stop", summary: "stop a waiting or running task: its state becomes STOP" },
   { action: "retry", summary: "run a finished task again: its plan becomes now" },
+  { action: "retry-without-waiting", summary: "the same without waiting for others: its `after` becomes null" },
   { action: "run-now", summary: "run a planned task now: its plan becomes now" },
+  { action: "run-without-waiting", summary: "let a task no longer wait for others: its `after` becomes null" },
   { action: "pause", summary: "pause a schedule that waits: its plan becomes infinity" },
   { action: "resume", summary: "resume a paused schedule: its plan becomes its next time" },
   { action: "delete", summary: "delete a task that does not run" },
@@ -209,6 +214,12 @@ function changeRoutes(log: Log, onTable: OnTable): Route[] {
         return results;
       },
     }),
+    onTable("post", "/changes/check", {
+      summary: "say what a change would bring about for other tasks, and whether pauses keep the tasks from starting",
+      body: changesBodySchema,
+      response: changeEffectsSchema,
+      handle: async ({ webTable, body }) => await checkChange(webTable, body),
+    }),
     onTable("post", "/pause", {
       summary: "start no more tasks of a group, or of the whole table; running ones finish",
       body: pauseBodySchema,
@@ -227,6 +238,16 @@ function changeRoutes(log: Log, onTable: OnTable): Route[] {
         const result = await resume(webTable, body);
         if (result.changed) note(sender, webTable, "resume", { group: result.group });
         return result;
+      },
+    }),
+    onTable("post", "/tasks/{id}/end-blocker", {
+      summary: "cancel the statement, or end the connection, of another session that keeps this task waiting",
+      body: endBlockerBodySchema,
+      response: endedBlockerSchema,
+      handle: async ({ webTable, id, body, sender }) => {
+        const ended = await endBlockerOf(webTable, id, body);
+        note(sender, webTable, "end-blocker", { ids: [id], pid: body.pid, how: body.how });
+        return ended;
       },
     }),
     ...bulkRoutes(onTable, note),

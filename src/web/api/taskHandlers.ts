@@ -111,13 +111,18 @@ export async function readTaskDetail(
       columns: Object.fromEntries([...columns].filter(([name]) => !listed.has(name))),
     },
     defaults: Object.fromEntries(defaults),
-    reasons: reasons.map(({ code, text: words, remedy = null, tasks = [], action = null }) => ({
-      code,
-      text: words,
-      remedy,
-      tasks: [...tasks],
-      action,
-    })),
+    reasons: reasons.map(
+      ({ code, text: words, remedy = null, tasks = [], action = null, page = { hint: remedy } }) => ({
+        code,
+        text: words,
+        remedy,
+        tasks: [...tasks],
+        action,
+        hint: page.hint ?? null,
+        statement: page.statement ?? null,
+        blockers: [...(page.blockers ?? [])],
+      }),
+    ),
     ...chain,
   };
 }

@@ -101,6 +101,17 @@ const fullTaskSchema = object("Task", {
 
 const descendantSchema = object("Descendant", { ...taskSummaryShape, depth: whole("1: a child of the task") });
 
+const blockerSchema = object("Blocker", {
+  pid: whole(),
+  user: textOrNull(),
+  name: textOrNull("its application"),
+  state: textOrNull("what its session does; null, as the following, if the entry's user may not see it"),
+  since: timeOrNull(),
+  started: timeOrNull("when its backend started"),
+  query: textOrNull("at most the first 2,000 characters of its last statement"),
+  endable: flag("whether `end-blocker` can end it: it is a client, and none of pg-task"),
+});
+
 const reasonSchema = object("Reason", {
   code: text("for programs"),
   text: text(),
@@ -108,13 +119,17 @@ const reasonSchema = object("Reason", {
   tasks: list(taskIdSchema, "the tasks that block this one, or that the text is about"),
   action: z
     .union([
-      z.object({ name: z.enum(["run-now", "resume-schedule"]) }),
+      z.object({ name: z.enum(["run-now", "run-without-waiting", "retry-without-waiting", "resume-schedule"]) }),
       z.object({ name: z.literal("resume"), group: textOrNull("null: the whole table") }),
     ])
     .nullable()
     .meta({
-      description: "a request that ends it: to run the task now, to resume its schedule, or its group or table",
+      description:
+        "a request that ends it: to run the task now or without waiting for others, to resume its schedule, or its group or table",
     }),
+  hint: textOrNull("as `remedy`, for users who have buttons instead of commands"),
+  statement: textOrNull("SQL that ends it"),
+  blockers: list(blockerSchema, "the sessions that keep it waiting and run no task"),
 });
 
 export const taskDetailSchema = object("TaskPage", {

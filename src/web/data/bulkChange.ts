@@ -2,6 +2,8 @@ import { randomUUID } from "node:crypto";
 import { toReport } from "../../shared/errors.js";
 import type { TaskState } from "../../shared/taskState.js";
 import type { ChangeResult } from "../../tasks/commands/changeTasks.js";
+import type { ChangeEffects } from "../../tasks/queries/changeEffects.js";
+import { maxCounted } from "../../tasks/queries/counts.js";
 import { ApiError } from "../errors.js";
 
 /** What one request to the server changes. */
@@ -13,6 +15,8 @@ const maxIds = 8;
 export interface BulkSteps {
   /** Yields the ids of matching tasks, some at a time, as they are found. */
   readonly find: () => AsyncIterable<readonly string[]>;
+  /** Given the first of them, and more than are examined if there are more. */
+  readonly readEffects: (ids: readonly string[]) => Promise<ChangeEffects>;
   readonly change: (ids: readonly string[]) => Promise<readonly ChangeResult[]>;
   readonly describe: (result: ChangeResult) => string;
   readonly onEnd: (bulk: BulkChange) => void;
@@ -34,6 +38,7 @@ export class BulkChange {
   #matched = 0;
   #done = 0;
   #changed = 0;
+  #effects: ChangeEffects | null = null;
   #error: string | null = null;
   readonly #startsAtOnce: boolean;
   #stops = false;
@@ -62,6 +67,7 @@ export class BulkChange {
       done: this.#done,
       changed: this.#changed,
       others: [...this.#others].map(([text, { tasks, ids }]) => ({ text, tasks, ids: [...ids] })),
+      effects: this.#effects,
       error: this.#error,
     };
   }
@@ -95,8 +101,19 @@ export class BulkChange {
       this.#found.push(BigInt64Array.from(ids, BigInt));
       this.#matched += ids.length;
     }
+    if (!this.#startsAtOnce) this.#effects = await this.#steps.readEffects(this.#first(maxCounted + 1));
+    if (this.isOver) return;
     this.#phase = "counted";
     if (this.#startsAtOnce) this.start();
+  }
+
+  #first(count: number): string[] {
+    const first: string[] = [];
+    for (const ids of this.#found) {
+      if (first.length === count) break;
+      first.push(...[...ids.subarray(0, count - first.length)].map(String));
+    }
+    return first;
   }
 
   async #change(): Promise<void> {

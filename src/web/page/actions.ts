@@ -2,9 +2,12 @@ import type { TaskSummary } from "../../tasks/types.js";
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useRef, useState } from "preact/hooks";
+import { exactly } from "../../shared/count.js";
+import type { ChangeEffects } from "../../tasks/queries/changeEffects.js";
 import type { Schedule } from "../../tasks/queries/schedules.js";
 import { mayChange, post, problemText } from "./apiClient.js";
-import { announce, askToConfirm } from "./dialog.js";
+import { announce } from "./dialog.js";
+import { confirmChange, readEffects } from "./effects.js";
 import { useKeptFocus } from "./focus.js";
 
 export type ActedTask = Pick<TaskSummary, "id" | "state" | "plan"> & { held?: boolean; claimed?: boolean };
@@ -51,15 +54,46 @@ export function scheduleActions({
   ];
 }
 
-async function isConfirmed({ name }: Action, { id, state }: ActedTask): Promise<boolean> {
-  if (name === "stop") {
-    const isRunning = state === "TAKE" || state === "WORK";
-    const text = isRunning ? "Its run is cancelled." : "It will not run. Retry plans it again.";
-    return await askToConfirm({ title: `Stop task ${id}?`, text, confirm: "Stop it" });
+/** What the question before an action says. An empty text: it is only asked if there is more to say. */
+function questionOf(name: "stop" | "retry" | "run-now" | "delete", state: string): { text: string; confirm: string } {
+  switch (name) {
+    case "stop":
+      return {
+        text: ["TAKE", "WORK"].includes(state) ? "Its run is cancelled." : "It will not run. Retry plans it again.",
+        confirm: "Stop it",
+      };
+    case "retry":
+      return {
+        text: state === "DONE" ? "It has run without error, and runs a second time." : "",
+        confirm: "Retry it",
+      };
+    case "run-now":
+      return { text: "", confirm: "Plan it for now" };
+    case "delete":
+      return {
+        text: "Its row is deleted, with its input, output and error. This cannot be undone.",
+        confirm: "Delete it",
+      };
+    default:
+      return name satisfies never;
   }
-  if (name !== "delete") return true;
-  const text = "Its row is deleted, with its input, output and error. This cannot be undone.";
-  return await askToConfirm({ title: `Delete task ${id}?`, text, confirm: "Delete it" });
+}
+
+/** Only a task that has not ended keeps others waiting. */
+const hasEffects = (name: string, state: string): boolean => name !== "delete" || state === "PLAN";
+const noEffects: ChangeEffects = { gone: exactly(0), causes: [], pauses: [], paused: exactly(0) };
+
+async function confirmed(table: string, { name, label }: Action, { id, state }: ActedTask) {
+  if (name === "pause" || name === "resume") return { withoutWaiting: false, note: "" };
+  const { text, confirm } = questionOf(name, state);
+  return await confirmChange(table, hasEffects(name, state) ? await readEffects(table, name, [id]) : noEffects, {
+    change: name,
+    count: 1,
+    title: `${label} task ${id}?`,
+    texts: text === "" ? [] : [text],
+    confirm,
+    always: text !== "",
+  });
 }
 
 /** Actions that can lose something are confirmed in a dialog. */
@@ -80,12 +114,16 @@ export function Actions(props: {
     () => () => container.current?.querySelector("button") ?? container.current,
   );
   const run = async (action: Action): Promise<void> => {
-    if (busy.current || !(await isConfirmed(action, task))) return;
+    if (busy.current) return;
     busy.current = true;
     try {
-      await post(`/tables/${table}/tasks/${task.id}/${action.name}`);
+      const wanted = await confirmed(table, action, task);
+      busy.current = wanted !== null;
+      if (wanted === null) return;
+      const { withoutWaiting, note } = wanted;
+      await post(`/tables/${table}/tasks/${task.id}/${withoutWaiting ? "retry-without-waiting" : action.name}`);
       setProblem(null);
-      announce(`Task ${task.id} ${action.done}`);
+      announce(`Task ${task.id} ${action.done}.${note}`);
       if (action.name === "delete") deleted();
       else done();
     } catch (error) {

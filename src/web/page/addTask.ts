@@ -38,7 +38,7 @@ export function AddTaskView({ id, query }: { id: string; query: URLSearchParams 
   const { value, problem } = useResource<ColumnsInfo>(`/tables/${id}/columns`, { table: "" });
   return html`<main id="main" class="add">
     <h1>
-      ${from === null ? `Add a ${isSchedule ? "schedule" : "task"}` : html`Run task <a href=${`/tables/${id}/tasks/${from}`}>${from}</a> again`}
+      ${from === null ? `Add a ${isSchedule ? "schedule" : "task"}` : html`Add a copy of task <a href=${`/tables/${id}/tasks/${from}`}>${from}</a>`}
     </h1>
     ${problem !== null && html`<${Alert} text=${problem} />`}
     ${value !== null && !mayChange.value && html`<p class="notice">This token only allows to read. It cannot add tasks.</p>`}
@@ -98,7 +98,7 @@ function TaskForm(props: {
       } else {
         const added = await postJson<AddedTask>(`/tables/${id}/tasks`, body);
         draft.discard();
-        announce(`Task ${added.id} added`);
+        announce(`Task ${added.id} added.`);
         navigate(`/tables/${id}/tasks/${added.id}`);
         focusMainSoon();
       }

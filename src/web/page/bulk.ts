@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { BulkState } from "../api/bulkRoutes.js";
 import { getJson, postJson, problemText } from "./apiClient.js";
 import { finalStates } from "../../shared/taskState.js";
-import { askToConfirm } from "./dialog.js";
+import { confirmChange } from "./effects.js";
 import { numberText } from "./format.js";
 import { useResource } from "./resource.js";
 import type { Count } from "../../shared/count.js";
@@ -18,6 +18,11 @@ interface Running {
   readonly state: BulkState | null;
 }
 
+interface Ended extends Running {
+  readonly note: string;
+  readonly problem: string | null;
+}
+
 /**
  * Changes all tasks that match a filter, also those that are not on the screen: counts them, asks for confirmation, and
  * shows how far it is.
@@ -25,7 +30,7 @@ interface Running {
 export function BulkBar(props: { table: string; filter: URLSearchParams; done: () => void }): VNode | null {
   const { table, filter, done } = props;
   const [running, setRunning] = useState<Running | null>(null);
-  const [ended, setEnded] = useState<(Running & { readonly problem: string | null }) | null>(null);
+  const [ended, setEnded] = useState<Ended | null>(null);
   const leaving = useRef(new AbortController());
   useEffect(() => {
     leaving.current = new AbortController();
@@ -46,11 +51,13 @@ export function BulkBar(props: { table: string; filter: URLSearchParams; done: (
     setEnded(null);
     let state: BulkState | null = null;
     let problem: string | null = null;
+    let note = "";
     try {
       state = await postJson<BulkState>(path, { change: kind.name, filter: Object.fromEntries(filter) });
       state = await until(kind, state.id, ({ phase }) => phase !== "counting");
-      const isWanted = state.phase === "counted" && state.matched > 0 && (await isConfirmed(kind, state.matched));
-      if (isWanted) {
+      const wanted = state.phase === "counted" && state.matched > 0 ? await confirmed(table, kind, state) : null;
+      if (wanted !== null) {
+        ({ note } = wanted);
         await postJson(`${path}/${state.id}/start`, {});
         state = await until(kind, state.id, isOver);
       } else if (state.phase === "counted" && state.matched > 0) {
@@ -63,7 +70,7 @@ export function BulkBar(props: { table: string; filter: URLSearchParams; done: (
       problem = problemText(error);
     }
     setRunning(null);
-    if (state !== null || problem !== null) setEnded({ kind, state, problem });
+    if (state !== null || problem !== null) setEnded({ kind, state, note, problem });
     done();
   };
   const stop = (id: string): void => void postJson(`${path}/${id}/stop`, {}).catch(() => {});
@@ -80,7 +87,7 @@ export function BulkBar(props: { table: string; filter: URLSearchParams; done: (
     html`<${OutcomeNotice}
       text=${ended.problem ?? endText(ended)}
       others=${ended.state?.others ?? []}
-      isComplete=${ended.problem === null && ended.state?.phase !== "stopped" && ended.state?.others.length === 0}
+      isComplete=${ended.problem === null && ended.note === "" && ended.state?.phase !== "stopped" && ended.state?.others.length === 0}
       close=${() => setEnded(null)}
     />`
   }
@@ -114,11 +121,15 @@ const matchesText = ({ value, least }: Count): string =>
 
 const isOver = ({ phase }: BulkState): boolean => ["done", "stopped", "failed"].includes(phase);
 
-async function isConfirmed(kind: ManyChange, count: number): Promise<boolean> {
-  return await askToConfirm({
+async function confirmed(table: string, kind: ManyChange, { matched: count, effects }: BulkState) {
+  if (effects === null) return null;
+  return await confirmChange(table, effects, {
+    change: kind.name,
+    count,
     title: `${kind.label} ${countOf(count)}?`,
-    text: `${countOf(count)} ${kind.verb}. These are all that match the filter.`,
+    texts: [`${countOf(count)} ${kind.verb}. These are all that match the filter.`],
     confirm: `${kind.label} ${numberText(count)}`,
+    always: true,
   });
 }
 
@@ -128,8 +139,8 @@ function progressText({ kind, state }: Running): string {
   return `${kind.label}: ${numberText(state.done)} of ${numberText(state.matched)}`;
 }
 
-function endText({ kind, state }: Running): string {
+function endText({ kind, state, note }: Ended): string {
   if (state === null || state.matched === 0) return `No task that matches can be changed so.`;
-  const text = `${numberText(state.changed)} of ${countOf(state.matched)} ${kind.done}.`;
+  const text = `${numberText(state.changed)} of ${countOf(state.matched)} ${kind.done}.${note}`;
   return state.phase === "stopped" ? `Stopped: ${text}` : text;
 }

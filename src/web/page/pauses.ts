@@ -5,7 +5,7 @@ import type { PauseResult } from "../api/changeSchemas.js";
 import type { TableInfo, TableSummary } from "../api/schemas.js";
 import { printableLine } from "../../shared/printable.js";
 import { mayChange, postJson, problemText } from "./apiClient.js";
-import { announce, askToConfirm } from "./dialog.js";
+import { announce, ask } from "./dialog.js";
 import { useKeptFocus } from "./focus.js";
 import { useResource } from "./resource.js";
 
@@ -59,12 +59,15 @@ export function PauseButton(props: {
   const what = group === null ? "table" : group === "" ? "the empty group" : `group ${printableLine(group)}`;
   const change = paused.some((each) => each.group === group) ? "resume" : "pause";
   const press = async (): Promise<void> => {
-    if (busy.current || (change === "pause" && !(await isConfirmed(what, group)))) return;
+    if (busy.current) return;
+    const answer = change === "pause" ? await askForPause(what, group) : null;
+    if (change === "pause" && answer === null) return;
     busy.current = true;
     try {
-      const result = await postJson<PauseResult>(`/tables/${table}/${change}`, { group });
+      const reason = answer === null || answer.entered === "" ? {} : { reason: answer.entered };
+      const result = await postJson<PauseResult>(`/tables/${table}/${change}`, { group, ...reason });
       setProblem(null);
-      announce(resultText(what, change, result));
+      announce(`${resultText(what, change, result)}.`);
     } catch (error) {
       setProblem(problemText(error));
     }
@@ -79,14 +82,15 @@ export function PauseButton(props: {
   </span>`;
 }
 
-async function isConfirmed(what: string, group: string | null): Promise<boolean> {
+async function askForPause(what: string, group: string | null) {
   const scope = group === null ? "No further task of this table starts" : "No further task of this group starts";
   const text = `${scope} until you resume it. Running tasks finish.`;
-  return await askToConfirm({ title: `Pause ${what}?`, text, confirm: "Pause it" });
+  return await ask({ title: `Pause ${what}?`, text, confirm: "Pause it", field: "Reason, shown to others" });
 }
 
 function resultText(what: string, change: "pause" | "resume", { changed, paused }: PauseResult): string {
-  if (change === "pause") return changed ? `${what} paused` : `${what} was already paused`;
+  const name = `${what.slice(0, 1).toUpperCase()}${what.slice(1)}`;
+  if (change === "pause") return changed ? `${name} paused` : `${name} was already paused`;
   const rest = paused ? "; the whole table is still paused" : "";
-  return `${what} ${changed ? "resumed" : "was not paused"}${rest}`;
+  return `${name} ${changed ? "resumed" : "was not paused"}${rest}`;
 }

@@ -4,7 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import type { ChangeResults } from "../api/changeSchemas.js";
 import { actionsFor, type ActedTask } from "./actions.js";
 import { postJson, problemText } from "./apiClient.js";
-import { askToConfirm } from "./dialog.js";
+import { confirmChange, readEffects } from "./effects.js";
 import { numberText } from "./format.js";
 import { changes, countOf, OutcomeNotice, type ManyChange } from "./manyChanges.js";
 
@@ -57,21 +57,24 @@ export function SelectionBar(props: {
   const onScreen = shown.filter(({ id }) => selection.has(id)).length;
   const elsewhere = selection.size - onScreen;
   const change = async (kind: ManyChange, tasks: readonly ActedTask[]): Promise<void> => {
-    if (busy.current || !(await isConfirmed(kind, tasks.length, elsewhere > 0))) return;
+    if (busy.current) return;
     busy.current = true;
     const ids = tasks.map(({ id }) => id);
     try {
+      const wanted = await confirmed(table, kind, tasks, elsewhere > 0);
+      busy.current = wanted !== null;
+      if (wanted === null) return;
       // Another user may have retried a task in the meantime, and its new run may have ended.
       const seen = kind.name === "retry" ? { states: [...new Set(tasks.map(({ state }) => state))] } : {};
       const results = await postJson<ChangeResults>(`/tables/${table}/changes`, { change: kind.name, ids, ...seen });
-      setOutcome({ kind, results, problem: null });
+      setOutcome({ kind, results, note: wanted.note, problem: null });
       const changed = new Set(results.tasks.filter((each) => each.outcome === "changed").map(({ id }) => id));
       selection.set(
         tasks.filter(({ id }) => changed.has(id)),
         false,
       );
     } catch (error) {
-      setOutcome({ kind, results: null, problem: problemText(error) });
+      setOutcome({ kind, results: null, note: "", problem: problemText(error) });
     }
     busy.current = false;
     done();
@@ -98,32 +101,43 @@ export function SelectionBar(props: {
   }`;
 }
 
-async function isConfirmed(kind: ManyChange, count: number, unseen: boolean): Promise<boolean> {
-  if (!unseen && kind.name !== "stop" && kind.name !== "delete") return true;
-  const text = `${countOf(count)} ${kind.verb}.${unseen ? " Not all of them are on this page." : ""}`;
-  return await askToConfirm({
+async function confirmed(table: string, kind: ManyChange, tasks: readonly ActedTask[], unseen: boolean) {
+  const count = tasks.length;
+  const again = kind.name === "retry" ? tasks.filter(({ state }) => state === "DONE").length : 0;
+  const ids = tasks.map(({ id }) => id);
+  return await confirmChange(table, await readEffects(table, kind.name, ids), {
+    change: kind.name,
+    count,
     title: `${kind.label} ${countOf(count)}?`,
-    text,
+    texts: [
+      `${countOf(count)} ${kind.verb}.`,
+      ...(again > 0
+        ? [`${countOf(again)} of them ${again === 1 ? "is" : "are"} DONE, and would run a second time.`]
+        : []),
+      ...(unseen ? ["Not all of them are on this page."] : []),
+    ],
     confirm: `${kind.label} ${numberText(count)}`,
+    always: unseen || again > 0 || kind.name === "stop" || kind.name === "delete",
   });
 }
 
 interface Outcome {
   readonly kind: ManyChange;
   readonly results: ChangeResults | null;
+  readonly note: string;
   readonly problem: string | null;
 }
 
-function outcomeView({ kind, results, problem }: Outcome, close: () => void): VNode {
+function outcomeView({ kind, results, note, problem }: Outcome, close: () => void): VNode {
   const others = new Map<string, string[]>();
   for (const { id, outcome: result, text } of results?.tasks ?? []) {
     if (result !== "changed") others.set(text, [...(others.get(text) ?? []), id]);
   }
   const total = results?.tasks.length ?? 0;
   return html`<${OutcomeNotice}
-    text=${problem ?? `${numberText(results?.changed ?? 0)} of ${countOf(total)} ${kind.done}.`}
+    text=${problem ?? `${numberText(results?.changed ?? 0)} of ${countOf(total)} ${kind.done}.${note}`}
     others=${[...others].map(([text, ids]) => ({ text, tasks: ids.length, ids }))}
-    isComplete=${results !== null && others.size === 0}
+    isComplete=${results !== null && others.size === 0 && note === ""}
     close=${close}
   />`;
 }

@@ -47,7 +47,7 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
       ${attempt !== null && html`<span class="tag">${attempt}</span>`}
       <${GroupLink} table=${id} group=${task.group} />
       <span class="gap"></span>
-      ${mayChange.value && html`<a class="button" href=${`/tables/${id}/add?from=${task.id}`}>Run again with changes</a>`}
+      ${mayChange.value && html`<a class="button" href=${`/tables/${id}/add?from=${task.id}`}>${copyLabel(task)}</a>`}
       <${Actions} table=${id} task=${task} done=${refresh} deleted=${() => leave(id)} />
     </div>
     <${Times} task=${task} now=${now} />
@@ -65,10 +65,7 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
         <h2>Settings</h2>
         <${Settings} table=${id} page=${value} />
       </section>
-      <section>
-        <h2>Chain</h2>
-        <${ChainView} id=${id} page=${value} />
-      </section>
+      <${ChainView} id=${id} page=${value} />
     </div>
   </main>`;
 }
@@ -86,29 +83,37 @@ function NextTimes({ table, task: { rule, columns } }: { table: string; task: Fu
 /** Only a user can change such a task, so its page asks nothing again. */
 const hasEnded = ({ task }: TaskDetail): boolean => isFinalState(task.state) && !task.claimed;
 
+/** A copy of a task that still runs or waits is one more. */
+const copyLabel = ({ state }: FullTask): string =>
+  isFinalState(state) ? "Run again with changes" : "Copy as a new task";
+
 function leave(table: string): void {
   navigate(`/tables/${table}/tasks`);
   focusMainSoon();
 }
 
-function ChainView({ id, page }: { id: string; page: TaskDetail }): VNode {
+/** Shows nothing if there is nothing. */
+function ChainView({ id, page }: { id: string; page: TaskDetail }): VNode | null {
   const { task, ancestors, ancestorsComplete, descendants, descendantsComplete } = page;
   const first = ancestors.at(-1)?.parent ?? (ancestors.length === 0 ? task.parent : null);
   const isAlone = ancestors.length + descendants.length === 0;
-  return html`<div class="panel chain">
-    ${isAlone && task.parent === null && descendantsComplete && html`<p class="empty">This task has no parent and no children.</p>`}
-    ${!ancestorsComplete && html`<p class="note">Older ancestors are not shown.</p>`}
-    ${ancestorsComplete && first !== null && !ancestors.some((each) => each.id === first) && first !== task.id && html`<p class="note">Its ancestor, task ${first}, no longer exists.</p>`}
-    ${
-      !isAlone &&
-      html`<ol>
-        ${ancestors.toReversed().map((each) => relative(id, each, "parent", 0))}
-        <li class="self"><${StateBadge} task=${task} /><b>${task.id}</b><span class="sql">this task</span></li>
-        ${descendants.map((each: Descendant) => relative(id, each, "child", each.depth))}
-      </ol>`
-    }
-    ${!descendantsComplete && html`<p class="note">There may be more descendants: not all newer rows were searched.</p>`}
-  </div>`;
+  if (isAlone && task.parent === null && descendantsComplete) return null;
+  return html`<section>
+    <h2>Chain</h2>
+    <div class="panel chain">
+      ${!ancestorsComplete && html`<p class="note">Older ancestors are not shown.</p>`}
+      ${ancestorsComplete && first !== null && !ancestors.some((each) => each.id === first) && first !== task.id && html`<p class="note">Its ancestor, task ${first}, no longer exists.</p>`}
+      ${
+        !isAlone &&
+        html`<ol>
+          ${ancestors.toReversed().map((each) => relative(id, each, "parent", 0))}
+          <li class="self"><${StateBadge} task=${task} /><b>${task.id}</b><span class="sql">this task</span></li>
+          ${descendants.map((each: Descendant) => relative(id, each, "child", each.depth))}
+        </ol>`
+      }
+      ${!descendantsComplete && html`<p class="note">There may be more descendants: not all newer rows were searched.</p>`}
+    </div>
+  </section>`;
 }
 
 const maxIndent = 6;

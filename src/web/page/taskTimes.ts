@@ -49,6 +49,8 @@ function stepsOf(task: FullTask, now: number): Step[] {
     ];
   }
   const claimed = textColumn(task, "take");
+  // The row of a task that never ran has the time of its end as both.
+  if (state === "GONE" && claimed === null) return [planned, { name: "Gone", at: stop, gap: elapsedText(plan, stop) }];
   return [
     waitsForOthers(task) ? heldStep(due, now) : planned,
     { name: "Claimed", at: claimed, gap: elapsedText(plan, claimed) },

@@ -4,14 +4,28 @@ import { useRef, useState } from "preact/hooks";
 import type { TaskDetail } from "../api/taskSchemas.js";
 import { printableLine } from "../../shared/printable.js";
 import { mayChange, post, postJson, problemText } from "./apiClient.js";
+import { Code } from "./code.js";
 import { announce } from "./dialog.js";
+import { BlockerView } from "./blocker.js";
 import { fullTimeText } from "./format.js";
 
 type Reason = TaskDetail["reasons"][number];
 
-const labels = { "run-now": "Run it now", "resume-schedule": "Resume the schedule", resume: "Resume" } as const;
+type ActionName = NonNullable<Reason["action"]>["name"];
 
-/** Shows what `pg-task why` says, with a button that ends the reason or a link to the task that blocks. */
+/** What the buttons say, and what came of them. */
+const labels: Readonly<Record<ActionName, readonly [label: string, done: string]>> = {
+  "run-now": ["Run it now", "is due now"],
+  "run-without-waiting": ["Run without waiting", "no longer waits for others"],
+  "retry-without-waiting": ["Retry without waiting", "runs again, without waiting for others"],
+  "resume-schedule": ["Resume the schedule", "goes on with its schedule"],
+  resume: ["Resume", ""],
+};
+
+/**
+ * Shows what `pg-task why` says, with buttons that end the reason, a statement that does, or a link to the task that
+ * blocks.
+ */
 export function Why({ table, page, done }: { table: string; page: TaskDetail; done: () => void }): VNode | null {
   const reasons = page.reasons.filter(saysMore);
   if (reasons.length === 0) return null;
@@ -31,11 +45,11 @@ export function Why({ table, page, done }: { table: string; page: TaskDetail; do
 
 /** State, times and error are shown anyway. */
 const saysMore = ({ code, text }: Reason): boolean =>
-  code !== "running" && !(code === "ended" && !text.includes("; ") && !text.includes("expired"));
+  code !== "running" && !(code === "ended" && !/; |expired|it is GONE/.test(text));
 
 function Remedy(props: { table: string; task: string; reason: Reason; done: () => void }): VNode | null {
   const { table, task, reason, done } = props;
-  const { action, remedy, tasks, code } = reason;
+  const { action, hint, statement, blockers, tasks, code } = reason;
   const [problem, setProblem] = useState<string | null>(null);
   const busy = useRef(false);
   const press = async (): Promise<void> => {
@@ -43,27 +57,46 @@ function Remedy(props: { table: string; task: string; reason: Reason; done: () =
     busy.current = true;
     try {
       if (action.name === "resume") await postJson(`/tables/${table}/resume`, { group: action.group });
-      else await post(`/tables/${table}/tasks/${task}/${action.name === "run-now" ? "run-now" : "resume"}`);
+      else await post(`/tables/${table}/tasks/${task}/${action.name.replace("-schedule", "")}`);
       setProblem(null);
-      announce(`${labels[action.name]}: done`);
+      announce(action.name === "resume" ? resumedText(action.group) : `Task ${task} ${labels[action.name][1]}.`);
     } catch (error) {
       setProblem(problemText(error));
     }
     busy.current = false;
     done();
   };
-  const [blocker, ...others] = tasks;
-  const isBlocked = blocker !== undefined && others.length === 0 && code !== "ended";
+  const [first, ...others] = tasks;
+  const isBlocked = first !== undefined && others.length === 0 && code !== "ended";
   return html`<span class="actions">
       ${action !== null && mayChange.value && html`<button type="button" onClick=${() => void press()}>${labelOf(action)}</button>`}
-      ${isBlocked && html`<a class="button" href=${`/tables/${table}/tasks/${blocker}`}>Show the blocker</a>`}
+      ${isBlocked && html`<a class="button" href=${`/tables/${table}/tasks/${first}`}>Show the blocker</a>`}
       ${problem !== null && html`<span class="problem" role="alert">${problem}</span>`}
     </span>
-    ${action === null && remedy !== null && html`<small>${printableLine(remedy)}</small>`}`;
+    ${action === null && hint !== null && html`<small>${printableLine(hint)}</small>`}
+    ${statement !== null && html`<${Statement} text=${statement} />`}
+    ${blockers.map((blocker) => html`<${BlockerView} key=${blocker.pid} table=${table} task=${task} blocker=${blocker} done=${done} />`)}`;
+}
+
+const resumedText = (group: string | null): string =>
+  group === null
+    ? "Table resumed."
+    : group === ""
+      ? "The empty group resumed."
+      : `Group ${printableLine(group)} resumed.`;
+
+function Statement({ text }: { text: string }): VNode {
+  const copy = (): void => {
+    void navigator.clipboard.writeText(text).then(() => announce("Statement copied."));
+  };
+  return html`<div class="statement">
+    <code><${Code} text=${text} sql=${true} /></code>
+    ${isSecureContext && html`<button type="button" class="quiet" onClick=${copy}>Copy statement</button>`}
+  </div>`;
 }
 
 function labelOf(action: NonNullable<Reason["action"]>): string {
-  if (action.name !== "resume") return labels[action.name];
+  if (action.name !== "resume") return labels[action.name][0];
   return action.group === null ? "Resume table" : "Resume group";
 }
 

@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { it } from "node:test";
 import { startPgTask } from "../../../support/pgTask.js";
 import { startWeb } from "../../../support/startWeb.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../../support/tasks.js";
 import { token, Web } from "../../../support/web.js";
-import { addedTaskSchema, changesSchema } from "../../../../src/web/api/changeSchemas.js";
+import { addedTaskSchema, changeEffectsSchema, changesSchema } from "../../../../src/web/api/changeSchemas.js";
 import { columnsInfoSchema } from "../../../../src/web/api/schemas.js";
 import { problemSchema } from "../../../../src/web/api/model.js";
-import { taskListSchema } from "../../../../src/web/api/taskSchemas.js";
+import { taskDetailSchema, taskListSchema } from "../../../../src/web/api/taskSchemas.js";
 
 const { database, client, config, pgTask, web, table } = await startWeb();
 const path = `/api/tables/${table}`;
@@ -172,6 +173,84 @@ it("changes the other tasks if the server refuses one", async () => {
     ],
   );
   await client.query("DROP FUNCTION guard CASCADE");
+});
+
+it("says what a change would bring about for other tasks, and makes none", async () => {
+  const effects = async (name: string, ...ids: string[]) => {
+    const { status, value } = await web.post(`${path}/changes/check`, { change: name, ids });
+    assert.equal(status, 200, JSON.stringify(value));
+    const { gone, causes, pauses, paused } = changeEffectsSchema.parse(value);
+    return { gone: gone.value, causes, pauses, paused: paused.value };
+  };
+  const nothing = { gone: 0, causes: [], pauses: [], paused: 0 };
+  const first = await add({ input: "SELECT 1", plan: "infinity" });
+  const second = await add({ input: "SELECT 2", after: [first] });
+  const third = await add({ input: "SELECT 3", after: [first, second] });
+  await add({ input: "SELECT 4", after: [third], upon: "end" });
+  const needless = await add({ input: "SELECT 5", after: [first], upon: "fail" });
+  assert.deepEqual(await effects("stop", first), { ...nothing, gone: 2 });
+  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND wait = 0", [needless]);
+  assert.deepEqual(await effects("delete", first), { ...nothing, gone: 2 });
+  assert.deepEqual(await effects("stop", first, second), { ...nothing, gone: 1 });
+  assert.deepEqual(await effects("run-now", first), nothing);
+
+  await change("stop", [first]);
+  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'GONE'", [third]);
+  assert.deepEqual(await effects("retry", second), { ...nothing, gone: 1, causes: [{ id: first, state: "STOP" }] });
+  const { gone } = await effects("retry", second, third);
+  assert.equal(gone, 2);
+  assert.deepEqual(await effects("retry", first, second, third), nothing);
+  await web.post(`${path}/pause`, { group: null });
+  assert.deepEqual(await effects("retry", first), { ...nothing, pauses: [{ group: null, tasks: 1 }], paused: 1 });
+  await web.post(`${path}/resume`, { group: null });
+
+  assert.equal((await web.post(`${path}/tasks/${second}/retry-without-waiting`, undefined)).status, 200);
+  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'DONE'", [second]);
+  assert.deepEqual(await columnsOf(second, "after, upon"), { after: null, upon: null });
+  const [status, code, detail] = await refused(`${path}/tasks/${second}/run-without-waiting`, undefined);
+  assert.deepEqual([status, code, detail], [409, "CONFLICT", `task ${second}: is DONE: retry runs it again`]);
+  const plain = await add({ input: "SELECT 6", plan: "infinity" });
+  assert.deepEqual(
+    (await refused(`${path}/tasks/${plain}/run-without-waiting`, undefined))[2],
+    `task ${plain}: it does not wait for others`,
+  );
+});
+
+it("ends only what keeps the task waiting", async () => {
+  const reasonsOf = async (id: string) => (await web.get(taskDetailSchema, `${path}/tasks/${id}`)).reasons;
+  const holder = await database.connect();
+  const bystander = await database.connect();
+  await holder.query("BEGIN; CREATE TABLE held (); LOCK TABLE held");
+  const backend =
+    "SELECT pid, to_json(backend_start) #>> '{}' AS started FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+  const other = (await bystander.query<{ pid: number; started: string }>(backend)).rows[0];
+  await holder.query("COMMIT; BEGIN; LOCK TABLE held");
+  const id = await add({ input: "SELECT count(*) FROM held", group: "blocked" });
+  await waitForRun(client, id);
+  await waitForRow(client, "SELECT FROM pg_locks WHERE relation = 'held'::regclass AND NOT granted");
+  const [reason] = await reasonsOf(id);
+  const [blocker, ...more] = reason?.blockers ?? [];
+  assert.deepEqual([reason?.code, more], ["waits-for-lock", []]);
+  assert.ok(blocker?.endable === true && blocker.state === "idle in transaction");
+  const target = `${path}/tasks/${id}/end-blocker`;
+  const { pid, started } = blocker;
+  for (const body of [
+    { ...other, how: "terminate" },
+    { pid, started: other?.started, how: "terminate" },
+  ]) {
+    const [status, code] = await refused(target, body);
+    assert.deepEqual([status, code], [409, "CONFLICT"]);
+  }
+  const lost = once(holder, "error");
+  assert.equal((await web.post(target, { pid, started, how: "terminate" })).status, 200);
+  await lost;
+  await waitForState(client, id, "DONE");
+  assert.deepEqual(await refused(target, { pid, started, how: "terminate" }), [
+    409,
+    "CONFLICT",
+    `server process ${pid} does not keep task ${id} waiting`,
+  ]);
+  await bystander.query("SELECT 1");
 });
 
 it("deletes one task", async () => {

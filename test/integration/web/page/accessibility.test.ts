@@ -67,7 +67,7 @@ describe("axe-core finds no violation", { skip: noBrowserReason }, () => {
         [`/tables/${table}`, "main table.groups"],
         [`/tables/${table}/tasks`, "main tr[data-id]"],
         [`/tables/${table}/tasks?state=DONE&group=nothing`, "main .empty"],
-        [`/tables/${table}/tasks/${sample.failed}`, "main .chain"],
+        [`/tables/${table}/tasks/${sample.failed}`, "main .settings"],
         [`/tables/${table}/tasks/${sample.waiting}`, "main .graph"],
         [`/tables/${table}/tasks/${sample.running}`, "main .times"],
         [`/tables/${table}/tasks/404404`, "main .notice"],

@@ -120,7 +120,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
     await page.locator(row(second)).waitFor({ state: "detached" });
     // The row below has taken its place.
     await waitForFocus(page, "A", first);
-    await page.getByText(`Task ${second} deleted`).waitFor();
+    await page.getByText(`Task ${second} deleted.`).waitFor();
 
     await page.locator(`${row(third)} th a`).click();
     await page.getByRole("button", { name: "Delete" }).click();
@@ -160,12 +160,73 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
     await page.waitForFunction(() => document.activeElement !== document.body);
   });
 
+  it("says before a stop or a retry which tasks become GONE, and retries without waiting", async () => {
+    const first = await insertTask(client, "SELECT pg_sleep(3600)", { group: "load" });
+    await waitForRun(client, first);
+    const second = await insertTask(client, "SELECT 2", { after: [first] });
+    const third = await insertTask(client, "SELECT 3", { after: [second] });
+    await waitForRow(client, "SELECT FROM task WHERE id = $1 AND wait = 0", [third]);
+    const page = await openPage(web, `/tables/${table}/tasks/${first}`);
+    await page.getByRole("button", { name: "Stop" }).click();
+    await page.getByText("2 tasks that wait for it will not run, but become GONE.").waitFor();
+    await dialog(page, "Stop it").click();
+    const toast = page.locator(".toast");
+    await toast.getByText(`Task ${first} stopped.`).waitFor();
+    await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'GONE'", [third]);
+    // It does not cover the page once the user goes on.
+    await page.keyboard.press("Shift");
+    await toast.waitFor({ state: "detached" });
+
+    await page.goto(`${web.url}/tables/${table}/tasks/${second}`);
+    const why = page.locator(".reasons");
+    await why.getByText(`task ${first}, which it waits for, is STOP`).waitFor();
+    await page.getByRole("list", { name: "Times" }).getByText("Gone").waitFor();
+    assert.equal(await page.getByText("Start", { exact: true }).count(), 0);
+    await page.getByRole("button", { name: "Retry", exact: true }).click();
+    await page
+      .getByRole("dialog")
+      .getByText(`become GONE again, because it waits for others: task ${first} is STOP.`)
+      .waitFor();
+    await dialog(page, "Retry without waiting").click();
+    await toast.getByText(`Task ${second} runs again`).waitFor();
+    await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'DONE'", [second]);
+
+    // Its run is a second one, so this asks, too. What it waits for is DONE now.
+    await page.getByRole("button", { name: "Retry", exact: true }).click();
+    await page.getByText("It has run without error, and runs a second time.").waitFor();
+    await dialog(page, "Cancel").click();
+    await page.goto(`${web.url}/tables/${table}/tasks/${third}`);
+    await page.getByRole("button", { name: "Retry", exact: true }).click();
+    await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'DONE'", [third]);
+  });
+
+  it("says that a pause keeps tasks from starting, and ends it", async () => {
+    await client.query(`INSERT INTO task_pause ("group") VALUES ('mail')`);
+    const first = await insertTask(client, "SELECT 1", { group: "mail", plan: "2999-01-01" });
+    const second = await insertTask(client, "SELECT 2", { group: "mail", plan: "2999-01-01" });
+    const page = await openPage(web, `/tables/${table}/tasks?group=mail`);
+    const all = page.getByRole("group", { name: "All tasks that match" });
+    await all.getByRole("button", { name: "Run now all" }).click();
+    await page.getByText("They start only when its pause ends: group mail is paused.").waitFor();
+    await dialog(page, "Run now 2").click();
+    await page.getByText("2 of 2 tasks planned for now. Not started yet: group mail is paused.").waitFor();
+    await client.query("UPDATE task SET plan = '2999-01-01'");
+    await page.locator(row(first)).getByRole("button", { name: "Run now" }).click();
+    await page.getByText("It starts only when its pause ends: group mail is paused.").waitFor();
+    await dialog(page, "Resume group too").click();
+    await waitForState(client, first, "DONE");
+    assert.deepEqual((await client.query("SELECT FROM task_pause")).rows, []);
+    await page.locator(row(second)).getByRole("button", { name: "Run now" }).click();
+    await waitForState(client, second, "DONE");
+  });
+
   it("pauses and resumes the table and a group", async () => {
     const id = await insertTask(client, "SELECT 1", { group: "mail", plan: "2999-01-01" });
     const page = await openPage(web, `/tables/${table}`);
     await page.getByRole("button", { name: "Pause group mail", exact: true }).click();
+    await page.getByLabel("Reason, shown to others").fill("why not");
     await dialog(page, "Pause it").click();
-    await page.getByText(/^Group mail has been paused since/).waitFor();
+    await page.getByText(/^Group mail has been paused since .*why not/).waitFor();
     await page.getByRole("button", { name: "Pause table", exact: true }).click();
     await dialog(page, "Pause it").click();
     await page.getByText(/^The whole table has been paused since/).waitFor();

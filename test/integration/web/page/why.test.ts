@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { beforeEach, describe, it } from "node:test";
 import { noBrowserReason } from "../../../support/browser.js";
 import { openPage } from "../../../support/page.js";
@@ -31,8 +32,16 @@ describe("the page of a task", { skip: noBrowserReason }, () => {
     await locker.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [locked]);
     await page.goto(`${web.url}/tables/${table}/tasks/${locked}`);
     await page.getByText(`its row is locked by the open transaction of server process ${rows[0]?.pid}`).waitFor();
-    await page.getByText(`commit there, or end it: SELECT pg_terminate_backend(${rows[0]?.pid})`).waitFor();
-    await locker.query("ROLLBACK");
+    await page.getByText("Show the blocker").click();
+    await page.locator(".blocker").getByText("SELECT FROM task WHERE id = $1 FOR UPDATE").waitFor();
+    await page.getByRole("button", { name: "End its connection" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByText(`Server process ${rows[0]?.pid}, application test, user`).waitFor();
+    await dialog.getByText("Its last statement: SELECT FROM task WHERE id = $1 FOR UPDATE").waitFor();
+    const lost = once(locker, "error");
+    await dialog.getByRole("button", { name: "End the connection" }).click();
+    await page.locator(".toast", { hasText: `Connection ended: server process ${rows[0]?.pid}.` }).waitFor();
+    await lost;
     await page.getByRole("button", { name: "Run it now" }).click();
     await waitForState(client, locked, "DONE");
     await client.query("SELECT pg_advisory_unlock(1)");
@@ -51,6 +60,9 @@ describe("the page of a task", { skip: noBrowserReason }, () => {
       .getByRole("link", { name: ids[3] ?? "", exact: true })
       .first()
       .waitFor();
+    await page.getByRole("button", { name: "Run without waiting" }).click();
+    await page.locator(".toast", { hasText: `Task ${waiting} no longer waits for others.` }).waitFor();
+    await waitForState(client, waiting, "DONE");
 
     await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('halted', 'why not')`);
     const paused = await insertTask(client, "SELECT 1", { group: "halted" });
@@ -81,6 +93,25 @@ describe("the page of a task", { skip: noBrowserReason }, () => {
       [schedule],
     );
     assert.deepEqual(rows, [{ plan: "01-01 04:00" }]);
+  });
+
+  it("offers the statement that lets a task run besides the others of its group", async () => {
+    await client.query("SELECT pg_advisory_lock(2)");
+    const first = await insertTask(client, "SELECT pg_advisory_xact_lock_shared(2)", { group: "export" });
+    await waitForRun(client, first);
+    const next = await insertTask(client, "SELECT 2", { group: "export" });
+    const page = await openPage(web, `/tables/${table}/tasks/${next}`, {
+      permissions: ["clipboard-read", "clipboard-write"],
+    });
+    await page.getByRole("link", { name: "Copy as a new task" }).waitFor();
+    await page.getByRole("button", { name: "Copy statement" }).click();
+    await page.locator(".toast", { hasText: "Statement copied." }).waitFor();
+    const statement: string = await page.evaluate("navigator.clipboard.readText()");
+    assert.equal(statement, `UPDATE "public"."task" SET max = 1 WHERE id = ${next};`);
+    await client.query(statement);
+    await waitForState(client, next, "DONE");
+    await client.query("SELECT pg_advisory_unlock(2)");
+    await waitForState(client, first, "DONE");
   });
 
   it("asks nothing again once the task has ended, whatever happens to others", async () => {
