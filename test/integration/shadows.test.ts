@@ -108,6 +108,8 @@ const otherCommands = [
   "serve",
 ];
 
+const changesOfMany = ["stop", "retry", "run-now", "delete"].map((change) => ({ change, ids: [waits, ruled, failed] }));
+
 /** The paths of the API with queries and bodies. */
 const requests: readonly (readonly [path: string, ...variants: (string | object)[]])[] = [
   ["/tables", ""],
@@ -129,20 +131,21 @@ const requests: readonly (readonly [path: string, ...variants: (string | object)
   ["/tables/{table}/next", "?rule=0+5+*+*+*&since=2030-01-01T00:00:00Z"],
   ["/processes", ""],
   ["/tables/{table}/runs", ""],
+  ["/tables/{table}/matches", "?state=PLAN&group=a&text=select"],
   ["/tables/{table}/errors", ""],
   ["/tables/{table}/columns", ""],
   ["/tables/{table}/pause", { group: "b", reason: "x" }],
   ["/tables/{table}/resume", { group: "b" }],
   ["/tables/{table}/tasks/{id}/stop", {}],
   ["/tables/{table}/tasks/{id}/retry", {}],
+  ["/tables/{table}/tasks/{id}/retry-without-waiting", {}],
   ["/tables/{table}/tasks/{id}/run-now", {}],
+  ["/tables/{table}/tasks/{id}/run-without-waiting", {}],
+  ["/tables/{table}/tasks/{id}/end-blocker", { pid: 1, started: "2020-01-01T00:00:00Z", how: "cancel" }],
   ["/tables/{table}/tasks/{id}/pause", {}],
   ["/tables/{table}/tasks/{id}/resume", {}],
   ["/tables/{table}/tasks/{id}/delete", {}],
-  [
-    "/tables/{table}/changes",
-    ...["stop", "retry", "run-now", "delete"].map((change) => ({ change, ids: [waits, ruled, failed] })),
-  ],
+  ...["", "/check"].map((more) => [`/tables/{table}/changes${more}`, ...changesOfMany] as const),
 ];
 
 const bulkChanges = ["stop", "retry", "run-now", "delete"].map((change) => ({
