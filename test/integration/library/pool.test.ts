@@ -137,6 +137,7 @@ it("a connection returns to the pool when no request to cancel can reach it any 
   const gate = new EventEmitter();
   let connects = 0;
   let idle: number | null = null;
+  let pid: unknown = null;
   const slow = withConnect(pool, async () => {
     connects += 1;
     if (connects === 2) {
@@ -145,16 +146,19 @@ it("a connection returns to the pool when no request to cancel can reach it any 
       await opened;
       idle = pool.idleCount;
     }
-    return await pool.connect();
+    const connected = await pool.connect();
+    pid ??= Reflect.get(connected, "processID");
+    return connected;
   });
   const locker = await openPool().connect();
   await locker.query("BEGIN; LOCK TABLE task IN ACCESS EXCLUSIVE MODE");
   const controller = new AbortController();
   const adding = new TaskClient(slow).add({ ...later, group: "aborted late" }, { signal: controller.signal });
-  const until = async (query: string): Promise<void> => {
-    while ((await locker.query(query)).rowCount === 0);
+  const until = async (query: string, parameters: readonly unknown[] = []): Promise<void> => {
+    while ((await locker.query(query, [...parameters])).rowCount === 0);
   };
-  await until("SELECT FROM pg_locks WHERE relation = 'task'::regclass AND NOT granted");
+  while (pid === null) await locker.query("SELECT");
+  await until("SELECT FROM pg_locks WHERE pid = $1 AND NOT granted", [pid]);
   const asked = once(gate, "asked");
   controller.abort();
   await asked;
