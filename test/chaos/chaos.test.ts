@@ -3,11 +3,12 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { Cluster } from "./cluster.js";
-import { faults, resolvePrepared } from "./faults.js";
+import { faults, remoteFaults, resolvePrepared } from "./faults.js";
 import { verify, prepare, produce, stopRefusing, unfinished } from "./flow.js";
 import { judgeOptionRows } from "./optionJudge.js";
 import { finishOptions, hasUsers, OptionProducer, startOptions } from "./options.js";
 import { Random } from "./random.js";
+import { collectEffects, hasRemote, prepareRemote } from "./remotes.js";
 import { judgeSchedules } from "./scheduleJudge.js";
 import {
   holdSchedules,
@@ -26,7 +27,7 @@ const seed = Number(process.env["CHAOS_SEED"] ?? Math.floor(Math.random() * 2 **
 
 /** Faults whose names contain this text. */
 const only = process.env["CHAOS_ONLY"] ?? "";
-const injected = faults.filter(({ name }) => name.includes(only));
+const injected = [...faults, ...(hasRemote ? remoteFaults : [])].filter(({ name }) => name.includes(only));
 
 /** Whether there are also tables that fall asleep after a second. */
 const asleep = process.env["CHAOS_ASLEEP"] === "1";
@@ -44,13 +45,14 @@ const maxWakePauseMs = 1500;
 const stuckMs = 120_000;
 
 test(`every task has its effect once and every schedule goes on under random faults (seed ${seed}, ${seconds} s)`, async (t) => {
-  const cluster = await Cluster.start({ asleep, shares, users: hasUsers });
+  const cluster = await Cluster.start({ asleep, remote: hasRemote, shares, users: hasUsers });
   try {
     await withConnectionTo(cluster.url, async (client) => {
       await prepare(client);
       await startOptions(client);
       await startSchedules(client, schedules);
       await prepareSleepers(client);
+      if (hasRemote) await prepareRemote(client, cluster.second);
     });
     const until = performance.now() + seconds * 1000;
     const injecting = injectFaultsUntil(cluster, until, (line) => t.diagnostic(line));
@@ -59,11 +61,13 @@ test(`every task has its effect once and every schedule goes on under random fau
       ...Array.from({ length: producers }, (_, each) => produceUntil(cluster, until, each)),
       ...(asleep ? [wakeUntil(cluster, until)] : []),
     ]);
-    cluster.network.breakSilent();
+    // Of silent connections to the second server, pg-task has to find out itself.
+    cluster.first.network.breakSilent();
     await withConnectionTo(cluster.url, async (client) => {
       await stopRefusing(client);
       await resolvePrepared(client);
       await waitForAllEnded(client, cluster);
+      if (hasRemote) t.diagnostic(await collectEffects(client, cluster.second));
     });
     const { tasks, proven, wrong } = await withConnectionTo(cluster.url, verify);
     const judged = await withConnectionTo(cluster.url, (client) => judgeSchedules(client, schedules));
@@ -73,7 +77,7 @@ test(`every task has its effect once and every schedule goes on under random fau
     t.diagnostic(options.summary);
     t.diagnostic(`between commit and result: ${proven}`);
     t.diagnostic(
-      `${tasks} tasks, ${await injecting} faults, ${schedules.length} schedules, ${judged.runs} times served`,
+      `${tasks} tasks, ${await injecting} faults, ${schedules.length} schedules, ${judged.runs} times served, ${judged.suspensions} suspensions`,
     );
     assert.ok(tasks > 0);
     assert.deepEqual([...wrong, ...judged.wrong, ...options.wrong, ...woken.wrong], [], cluster.logs());

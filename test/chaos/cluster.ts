@@ -1,9 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Sabotage } from "../support/saboteur.js";
 import { startProcess, type TestProcess } from "../support/process.js";
-import { RestartableServer } from "../support/restartableServer.js";
+import { NetworkedServer } from "./networkedServer.js";
 import { asleepAfterMs, sleepers } from "./sleepers.js";
-import { TcpProxy } from "../support/tcpProxy.js";
 
 /** The names of the clusters of the processes. The second cluster waits for a table that the first one serves. */
 const clusters = ["pg_task", "pg_task", "other"];
@@ -12,21 +11,18 @@ const settings = {
   "pg_task.sleep": 100,
   // All deaths of sessions are injected, so no task may fail because of them.
   "pg_task.crash": 1_000_000,
+  // Nothing may wait for it.
+  "pg_task.reset": "1 day",
+  "pg_task.ceiling": "1 second",
   "pg_conf.grace": 2000,
   "pg_conf.restart": 1,
   "pg_work.restart": 1,
   "pg_conf.max": 24,
 };
 
-const serverSettings = {
-  max_connections: 200,
-  superuser_reserved_connections: 10,
-  max_prepared_transactions: 5,
-  track_commit_timestamp: "on",
-};
-
 interface ClusterOptions {
   readonly asleep: boolean;
+  readonly remote: boolean;
   readonly shares: boolean;
   readonly users: boolean;
 }
@@ -34,43 +30,46 @@ interface ClusterOptions {
 /** Groups 1, 10 and 11 are one share, and each of the others is one. */
 const dividing = { "pg_task.share": "1", "pg_task.weights": { "group ": 2 } };
 
-/** A server, the network to it, and the pg-task processes that use it. */
+/** A server, perhaps a second one for remote tasks, and the pg-task processes that use them. */
 export class Cluster {
-  readonly #server: RestartableServer;
-  readonly network: TcpProxy;
+  readonly first: NetworkedServer;
+  readonly #second: NetworkedServer | null;
   readonly #processes: TestProcess[] = [];
   readonly #more: Readonly<Record<string, unknown>>;
 
   static async start(options: ClusterOptions): Promise<Cluster> {
-    const server = await RestartableServer.started(serverSettings);
-    const cluster = new Cluster(server, await TcpProxy.start(server.port), options);
+    const first = await NetworkedServer.start();
+    const cluster = new Cluster(first, options.remote ? await NetworkedServer.start() : null, options);
     await cluster.#startProcess(0);
     await cluster.#processes[0]?.line("ready");
     for (let each = 1; each < clusters.length; each += 1) await cluster.#startProcess(each);
     return cluster;
   }
 
-  private constructor(server: RestartableServer, network: TcpProxy, { asleep, shares, users }: ClusterOptions) {
-    this.#server = server;
-    this.network = network;
+  private constructor(
+    first: NetworkedServer,
+    second: NetworkedServer | null,
+    { asleep, shares, users }: Omit<ClusterOptions, "remote">,
+  ) {
+    this.first = first;
+    this.#second = second;
     const entries = [{ table: "task", users }, ...(asleep ? sleepers.map((table) => ({ table })) : [])];
     const idle = asleep ? { "pg_task.idle": asleepAfterMs / settings["pg_task.sleep"] } : {};
     this.#more = { ...idle, ...(shares ? dividing : {}), "pg_task.json": entries };
   }
 
-  /** URL of the server itself, bypassing the network. */
   get url(): string {
-    return this.#server.url;
+    return this.first.url;
+  }
+
+  /** The server on which remote tasks run. */
+  get second(): NetworkedServer {
+    if (this.#second === null) throw new Error("no second server");
+    return this.#second;
   }
 
   get size(): number {
     return clusters.length;
-  }
-
-  /** Ends the server with a signal and restarts it. */
-  async restartServer(signal: "SIGINT" | "SIGQUIT" | "SIGKILL"): Promise<void> {
-    await this.#server.crash(signal);
-    await this.#server.start(serverSettings);
   }
 
   /** Ends a pg-task process with a signal and starts another one in its place. */
@@ -104,8 +103,8 @@ export class Cluster {
   }
 
   async #startProcess(nth: number): Promise<void> {
-    const url = new URL(this.#server.url);
-    url.port = String(this.network.port);
+    const url = new URL(this.url);
+    url.port = String(this.first.network.port);
     this.#processes[nth] = await startProcess({
       config: { url: url.href, "pg_conf.name": clusters[nth], ...settings, ...this.#more },
       sabotaged: true,

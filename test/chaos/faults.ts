@@ -19,12 +19,17 @@ const maxFrozenMs = 6000;
 /** The longest time for which the trigger of the task table raises errors, in ms. */
 const maxRaisingMs = 3000;
 
+/** The longest time for which the second server is down, in ms. */
+const maxDownMs = 3000;
+
 /** A fault that can be injected. `inject` resolves when whatever it broke is working again. */
 interface Fault {
   readonly name: string;
   readonly weight: number;
   inject(cluster: Cluster, random: Random, client: Client): Promise<void>;
 }
+
+type Server = "first" | "second";
 
 const terminate =
   (applicationName: string, count: number) =>
@@ -48,6 +53,23 @@ const sabotage =
   async (cluster: Cluster, random: Random): Promise<void> =>
     cluster.sabotage(random.below(cluster.size), { thread, how: random.pick(["throw", "exit"]) });
 
+const restartServer =
+  (server: Server, signal: "SIGINT" | "SIGQUIT" | "SIGKILL"): Fault["inject"] =>
+  async (cluster, random) =>
+    await cluster[server].restart(signal, server === "first" ? 0 : random.below(maxDownMs));
+
+const silence =
+  (server: Server): Fault["inject"] =>
+  async (cluster, random) => {
+    const { network } = cluster[server];
+    network.silence(random.below(network.size));
+  };
+
+const breakSilent =
+  (server: Server): Fault["inject"] =>
+  async (cluster) =>
+    cluster[server].network.breakSilent();
+
 /** Ends whatever writes results, or nothing. */
 const endWriters: readonly Fault["inject"][] = [
   async () => {},
@@ -64,8 +86,8 @@ const endWriters: readonly Fault["inject"][] = [
 /** What happens while a transaction is prepared. */
 const duringPrepared: readonly Fault["inject"][] = [
   async (_, random) => await sleep(random.below(maxPreparedMs)),
-  async (cluster) => await cluster.restartServer("SIGKILL"),
-  async (cluster) => await cluster.restartServer("SIGINT"),
+  restartServer("first", "SIGKILL"),
+  restartServer("first", "SIGINT"),
   restart("SIGKILL"),
   terminate("pg_work %", 1),
 ];
@@ -140,7 +162,7 @@ export const faults: readonly Fault[] = [
     name: "a process is killed behind a cut network, and its backends live on",
     weight: 3,
     inject: async (cluster, random) => {
-      cluster.network.freeze(random.pick(["pg_task ", "pg_"]));
+      cluster.first.network.freeze(random.pick(["pg_task ", "pg_"]));
       await sleep(random.below(maxUnwrittenMs));
       await cluster.restartProcess(random.below(cluster.size), "SIGKILL");
     },
@@ -157,29 +179,56 @@ export const faults: readonly Fault[] = [
       await sleep(ms);
     },
   },
+  { name: "a connection goes silent", weight: 3, inject: silence("first") },
+  { name: "silent connections break", weight: 3, inject: breakSilent("first") },
+  { name: "the server is shut down fast", weight: 1, inject: restartServer("first", "SIGINT") },
+  { name: "the server is shut down at once", weight: 1, inject: restartServer("first", "SIGQUIT") },
+  { name: "the server is killed", weight: 1, inject: restartServer("first", "SIGKILL") },
+];
+
+/** Faults of the second server, and of the network to it. */
+export const remoteFaults: readonly Fault[] = [
   {
-    name: "a connection goes silent",
+    name: "backends of the second server are terminated",
+    weight: 5,
+    inject: async (cluster, random) =>
+      await withConnectionTo(cluster.second.url, (client) => terminate("pg_task %", 2)(cluster, random, client)),
+  },
+  {
+    name: "a process is killed behind a cut network to the second server, whose backends live on",
+    weight: 4,
+    inject: async (cluster, random) => {
+      cluster.second.network.freeze("");
+      await sleep(random.below(maxUnwrittenMs));
+      await cluster.restartProcess(random.below(cluster.size), "SIGKILL");
+    },
+  },
+  { name: "a connection to the second server goes silent", weight: 4, inject: silence("second") },
+  {
+    name: "all connections to the second server go silent",
     weight: 3,
-    inject: async ({ network }, random) => network.silence(random.below(network.size)),
+    inject: async ({ second }) => void second.network.freeze(""),
   },
+  { name: "silent connections to the second server break", weight: 2, inject: breakSilent("second") },
   {
-    name: "silent connections break",
+    name: "the second server is frozen and goes on",
+    weight: 2,
+    inject: async ({ second }, random) => await second.freeze(random.below(maxFrozenMs)),
+  },
+  { name: "the second server is shut down fast", weight: 1, inject: restartServer("second", "SIGINT") },
+  { name: "the second server is shut down at once", weight: 1, inject: restartServer("second", "SIGQUIT") },
+  { name: "the second server is killed", weight: 2, inject: restartServer("second", "SIGKILL") },
+  {
+    name: "both servers are killed",
     weight: 3,
-    inject: async ({ network }) => network.breakSilent(),
+    inject: async (cluster, random) => {
+      const downMs = [random.below(maxDownMs), random.below(maxDownMs)];
+      await Promise.all([cluster.first.restart("SIGKILL", downMs[0]), cluster.second.restart("SIGKILL", downMs[1])]);
+    },
   },
   {
-    name: "the server is shut down fast",
+    name: "a replica of the second server takes over",
     weight: 1,
-    inject: (cluster) => cluster.restartServer("SIGINT"),
-  },
-  {
-    name: "the server is shut down at once",
-    weight: 1,
-    inject: (cluster) => cluster.restartServer("SIGQUIT"),
-  },
-  {
-    name: "the server is killed",
-    weight: 1,
-    inject: (cluster) => cluster.restartServer("SIGKILL"),
+    inject: async ({ second }, random) => await second.failOver(random.below(maxDownMs)),
   },
 ];

@@ -1,120 +1,13 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 import type { Random } from "./random.js";
+import { kinds } from "./kinds.js";
 import { hasOptions, hasUsers } from "./options.js";
 import { isScheduled } from "./schedules.js";
 import { claimTime } from "../../src/manager/sql/fragments.sql.js";
 
-/** A kind of task, and what must be true when a task of this kind has ended, whatever faults occurred. */
-interface Kind {
-  readonly name: string;
-  readonly input: string;
-  readonly weight: number;
-  /**
-   * SQL condition that is true if the row is correct. It can use `state`, `effects`, `error`, `replanned` and `ended`.
-   */
-  readonly expected: string;
-  /** SQL expressions for additional columns, by name. */
-  readonly extraColumns?: Readonly<Record<string, string>>;
-}
-
-/**
- * Setting the state of a running task cancels its run, which then has no effect. A task that is set to PLAN right after
- * the run's commit runs again.
- */
-const exactlyOnce = `state = 'DONE' AND (effects = 1 OR replanned AND effects > 1)
-  OR state IN ('STOP', 'FAIL', 'GONE') AND effects = 0`;
-
-/** The task fails, or is ended by its user, and has no effect. */
-const neverOnce = "state IN ('FAIL', 'STOP', 'GONE') AND effects = 0";
-
 /** Users append blanks to `data`, which has the name of the kind. */
 const kindName = "rtrim(data)";
-
-const effect = "INSERT INTO effect (task) VALUES (current_setting('pg_task.id')::bigint)";
-
-const kinds: readonly Kind[] = [
-  {
-    name: "an insert",
-    input: effect,
-    weight: 8,
-    expected: exactlyOnce,
-  },
-  {
-    name: "an insert with short waits",
-    input: `SELECT pg_sleep(0.02); ${effect}; SELECT pg_sleep(0.02)`,
-    weight: 4,
-    expected: exactlyOnce,
-  },
-  {
-    name: "an insert that blocks its session",
-    input: `SELECT pg_sleep(0.2); ${effect}`,
-    weight: 1,
-    expected: exactlyOnce,
-  },
-  {
-    name: "an insert with a timeout",
-    input: effect,
-    weight: 4,
-    extraColumns: { timeout: "interval '1 hour'" },
-    expected: exactlyOnce,
-  },
-  {
-    name: "an insert that takes longer than its timeout",
-    input: `${effect}; SELECT pg_sleep(600)`,
-    weight: 1,
-    extraColumns: { timeout: "interval '1 second'" },
-    expected: neverOnce,
-  },
-  {
-    name: "an insert whose successor is rejected",
-    input: effect,
-    weight: 1,
-    // The successor would have the same ticket, which is unique.
-    extraColumns: {
-      repeat: "interval '1 second'",
-      ticket: "md5(random()::text || clock_timestamp()::text)",
-    },
-    // A task whose state is set between its commit and the writing of its result becomes DONE without a successor.
-    expected: `(${exactlyOnce}) AND (state <> 'DONE' OR error LIKE '%ticket%' OR ended)`,
-  },
-  {
-    name: "an insert whose row a trigger sometimes rejects",
-    input: effect,
-    weight: 1,
-    expected: exactlyOnce,
-  },
-  {
-    name: "an insert in a transaction of its own, left open",
-    input: `BEGIN; ${effect}`,
-    weight: 2,
-    expected: exactlyOnce,
-  },
-  {
-    name: "an insert that fails at the end",
-    input: `${effect}; SELECT 1 / 0`,
-    weight: 2,
-    expected: neverOnce,
-  },
-  {
-    name: "a query",
-    input: "SELECT 1",
-    weight: 3,
-    expected: "state IN ('DONE', 'STOP', 'FAIL', 'GONE') AND effects = 0",
-  },
-  {
-    name: "an insert that commits itself",
-    input: `BEGIN; ${effect}; COMMIT`,
-    weight: 2,
-    expected: "state = 'DONE' AND effects >= 1 OR state IN ('STOP', 'FAIL', 'GONE')",
-  },
-  {
-    name: "a statement that cannot run in a transaction",
-    input: "VACUUM swept",
-    weight: 1,
-    expected: "state IN ('DONE', 'STOP', 'FAIL', 'GONE') AND effects = 0",
-  },
-];
 
 /** SQL condition that is true for the rows of these tasks. */
 const isPlain = `NOT ${isScheduled} AND NOT ${hasOptions}`;
@@ -124,6 +17,9 @@ const roles = hasUsers ? ["alice", "bob", "carol", "postgres"] : [];
 
 /** Groups and their `max`. */
 const groups = Array.from({ length: 12 }, (_, each) => ({ name: `group ${each}`, max: each % 4 }));
+
+/** They leave sessions to others while the second server does not answer. */
+const remoteGroups = groups.slice(0, 4);
 
 export async function prepare(client: Client): Promise<void> {
   // Each row records one effect: `start` is the start of the run's transaction, `stop` the time of the effect.
@@ -185,9 +81,10 @@ export async function produce(client: Client, random: Random): Promise<void> {
 
 async function insertOne(client: Client, random: Random): Promise<void> {
   const { input, name, extraColumns: more = {} } = random.pickWeighted(kinds);
-  const group = random.pick(groups);
+  const group = random.pick("remote" in more ? remoteGroups : groups);
   const columns = ["input", "data", '"group"', "max", "role", ...Object.keys(more)];
-  const role = roles.length === 0 ? null : random.pick(roles);
+  // Only a superuser may leave out the password in the connection string.
+  const role = roles.length === 0 || "remote" in more ? null : random.pick(roles);
   await client.query(
     `INSERT INTO task (${columns.join(", ")}) VALUES (${["$1", "$2", "$3", "$4", "$5", ...Object.values(more)].join(", ")})`,
     [input, name, group.name, group.max, role],
@@ -229,8 +126,8 @@ const changes = [
 
 /** SQL condition on `t` that is true if its run has committed its effect, and its result has not been written yet. */
 export const isProven = `t.owner IS NOT NULL AND t.state IN ('TAKE', 'WORK') AND EXISTS (
-  SELECT FROM (SELECT id, take FROM task_ledger_1 UNION ALL SELECT id, take FROM task_ledger_2) AS l
-  WHERE l.id = t.id AND l.take = ${claimTime("t")})`;
+  SELECT FROM (SELECT id, take, place FROM task_ledger_1 UNION ALL SELECT id, take, place FROM task_ledger_2) AS l
+  WHERE l.place IS NULL AND l.id = t.id AND l.take = ${claimTime("t")})`;
 
 /** Inserts tasks, and waits until some run, or for a while if none can. */
 export async function startSome(client: Client, random: Random): Promise<void> {
@@ -292,7 +189,7 @@ export async function verify(
      ) AS s WHERE effects IS DISTINCT FROM before LIMIT 20`,
   );
   const { rows: runs } = await client.query<GroupRun>(
-    `SELECT id, concat(role, ' ', "group") AS "group", max, (extract(epoch FROM start) * 1e6)::float8 AS start,
+    `SELECT id, concat(role, ' ', remote, ' ', "group") AS "group", max, (extract(epoch FROM start) * 1e6)::float8 AS start,
        (extract(epoch FROM stop) * 1e6)::float8 AS stop
      FROM task WHERE stop IS NOT NULL AND ${isPlain} ORDER BY 2, start`,
   );

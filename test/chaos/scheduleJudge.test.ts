@@ -16,6 +16,7 @@ const everySecond: Expectation = {
   fails: () => false,
   grid: Array.from({ length: 10 }, (_, index) => at(index)),
   refusals: [],
+  pauses: [],
 };
 const skipping: Expectation = { ...everySecond, columns: { max: 0 } };
 
@@ -35,6 +36,7 @@ function served(id: number, more: Partial<ScheduledRow> = {}): ScheduledRow {
     written: time + 0.1 * second,
     effects: [time],
     error: null,
+    suspension: null,
     ...more,
   };
 }
@@ -45,7 +47,37 @@ const waiting = (id: number, more: Partial<ScheduledRow> = {}): ScheduledRow =>
 const chain = [served(1), served(2), served(3), waiting(4)];
 const late = { parent: "2", time: at(5), plan: at(5), created: at(4.5) };
 
+/** Pauses after two failures in a row. */
+const suspending: Expectation = { ...everySecond, columns: { catchup: true, suspend: 2 }, fails: (id) => id !== 1n };
+const failed = (id: number, more: Partial<ScheduledRow> = {}): ScheduledRow =>
+  served(id, { state: "FAIL", effects: [], ...more });
+/** Resumed after some seconds, whose times are left out. */
+const resumed = { take: at(6.1), start: at(6.1), stop: at(6.2), suspension: { failures: 2, until: at(5.5) } };
+const suspended = [
+  served(1),
+  failed(2),
+  failed(3),
+  failed(4, { ...resumed, time: at(6) }),
+  waiting(8, { parent: "4", time: at(7), created: at(6.2) }),
+];
+const pausing: Expectation = {
+  ...suspending,
+  columns: { ...suspending.columns, overlap: true, max: 0 },
+  pauses: [{ reason: "suspended after 2 failures in a row, the last that of task 3", since: at(2.1), until: at(2.9) }],
+};
+const pausedGroup = [served(1), failed(2), failed(3), failed(4), waiting(5)].map((row) => ({
+  ...row,
+  created: row.created - second,
+}));
+
 for (const [what, expected, rows] of [
+  ["was suspended and resumed", suspending, suspended],
+  [
+    "was suspended and stopped",
+    suspending,
+    [...suspended.slice(0, 3), waiting(4, { suspension: { failures: 2, until: null } })],
+  ],
+  ["paused its group", pausing, pausedGroup],
   ["goes on", everySecond, chain],
   ["leaves out what was over when it was planned", skipping, [served(1), served(2), waiting(6, late)]],
   ["is over", { ...everySecond, ends: true, runs: 10 }, Array.from({ length: 10 }, (_, index) => served(index + 1))],
@@ -74,6 +106,32 @@ for (const [what, expected, rows] of [
 }
 
 for (const [what, message, expected, rows] of [
+  ["was not suspended", /after null failures instead of 2/, suspending, [served(1), failed(2), failed(3), waiting(4)]],
+  [
+    "was suspended too early",
+    /after 1 failures instead of null/,
+    suspending,
+    [served(1), failed(2), waiting(3, { suspension: { failures: 1, until: null } })],
+  ],
+  [
+    "ran while it was suspended",
+    /ran while it was suspended/,
+    suspending,
+    suspended.with(3, failed(4, { ...resumed, time: at(6), take: at(5.4) })),
+  ],
+  [
+    "left out a time after it was resumed",
+    /missing/,
+    suspending,
+    suspended.with(3, failed(4, { ...resumed, time: at(7) })),
+  ],
+  ["did not pause its group", /pauses {2}instead of suspended/, { ...pausing, pauses: [] }, pausedGroup],
+  [
+    "was claimed while its group was paused",
+    /claimed while its group was paused/,
+    pausing,
+    pausedGroup.with(3, failed(4, { take: at(2.5) })),
+  ],
   ["ended without a reason", /0 rows waited/, everySecond, chain.slice(0, 3)],
   ["was duplicated", /2 rows waited/, everySecond, [...chain, waiting(5, { parent: "3" })]],
   ["lost a row", /3 follows 1 but is the successor of 2/, everySecond, [served(1), served(3), waiting(4)]],

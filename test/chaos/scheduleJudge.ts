@@ -1,5 +1,5 @@
 import type { Client } from "../../src/shared/postgres/client.js";
-import { isScheduled, servedTime, type Schedule } from "./schedules.js";
+import { isScheduled, isSuspended, servedTime, type Schedule } from "./schedules.js";
 
 /** A row of a schedule. Times are in µs since 1970. */
 export interface ScheduledRow {
@@ -18,6 +18,8 @@ export interface ScheduledRow {
   /** The times that its runs have recorded as their effects. */
   readonly effects: readonly number[];
   readonly error: string | null;
+  /** Null if it was not planned, because the schedule was suspended after so many failures, until it was resumed, if it was. */
+  readonly suspension: { readonly failures: number; readonly until: number | null } | null;
 }
 
 /** A schedule, and what the server computes from its columns. Times and intervals are in µs. */
@@ -28,10 +30,13 @@ export interface Expectation extends Pick<Schedule, "name" | "columns" | "ends" 
   readonly grid: readonly number[];
   /** From when until when no successor could be inserted before a run, or no schedule removed from the run's row. */
   readonly refusals: readonly { readonly since: number; readonly until: number }[];
+  /** The pauses of its group. */
+  readonly pauses: readonly { readonly reason: string | null; readonly since: number; readonly until: number | null }[];
 }
 
 export interface Judgement {
   readonly runs: number;
+  readonly suspensions: number;
   readonly wrong: readonly string[];
 }
 
@@ -39,17 +44,18 @@ export interface Judgement {
 export async function judgeSchedules(client: Client, schedules: readonly Schedule[]): Promise<Judgement> {
   await client.query("CREATE INDEX ON served (task)");
   const wrong: string[] = [];
-  let runs = 0;
+  let [runs, suspensions] = [0, 0];
   for (const schedule of schedules) {
     const rows = await readRows(client, schedule.name);
     const expectation = await expectationOf(client, schedule);
     wrong.push(...judgeSchedule(expectation, rows));
     runs += rows.filter(({ state }) => state !== "STOP").length;
+    suspensions += rows.filter(({ suspension }) => suspension !== null).length + expectation.pauses.length;
   }
   const { rows: strays } = await client.query<{ stray: string }>(
     `SELECT row_to_json(s)::text AS stray FROM served AS s WHERE task NOT IN (SELECT id FROM task WHERE ${isScheduled})`,
   );
-  return { runs, wrong: [...wrong, ...strays.map(({ stray }) => `effect without a row: ${stray}`)] };
+  return { runs, suspensions, wrong: [...wrong, ...strays.map(({ stray }) => `effect without a row: ${stray}`)] };
 }
 
 const micros = (time: string): string => `(extract(epoch FROM ${time}) * 1e6)::float8`;
@@ -59,7 +65,9 @@ async function readRows(client: Client, name: string): Promise<ScheduledRow[]> {
     `SELECT id::text AS id, parent::text AS parent, state::text AS state, error, ${micros(servedTime)} AS time,
        ${["plan", "created", "take", "start", "stop"].map((time) => `${micros(time)} AS ${time}`).join(", ")},
        ${micros("pg_xact_commit_timestamp(xmin)")} AS written,
-       ARRAY(SELECT ${micros("time")} FROM served WHERE task = t.id) AS effects
+       ARRAY(SELECT ${micros("time")} FROM served WHERE task = t.id) AS effects,
+       coalesce((SELECT jsonb_build_object('failures', r.failures, 'until', ${micros("at")}) FROM resumed AS r WHERE r.task = t.id),
+         CASE WHEN suspend > 0 AND plan = 'infinity' THEN jsonb_build_object('failures', failures, 'until', NULL) END) AS suspension
      FROM task AS t WHERE data = $1 ORDER BY t.id`,
     [name],
   );
@@ -76,6 +84,12 @@ async function expectationOf(client: Client, schedule: Schedule): Promise<Expect
   const { rows: refusals } = await client.query<Expectation["refusals"][number]>(
     `SELECT ${micros("since")} AS since, ${micros("until")} AS until FROM audit_failure WHERE operations ~ 'INSERT|UPDATE|LOCK'`,
   );
+  const { rows: pauses } = await client.query<Expectation["pauses"][number]>(
+    `SELECT reason, ${micros("since")} AS since, ${micros("until")} AS until FROM (
+       SELECT * FROM resumed_group UNION ALL SELECT "group", reason, since, NULL FROM task_pause) AS p
+     WHERE "group" = $1 ORDER BY since`,
+    [schedule.name],
+  );
   const { rows } = await client.query<{ root: string; active: number; grid: number[] }>(
     `SELECT root::text AS root, ${micros("$2::interval")} AS active, ${times} AS grid
      FROM (SELECT *, ceil(extract(epoch FROM now() - first))::integer + 10 AS seconds FROM schedule) AS s WHERE name = $1`,
@@ -83,7 +97,7 @@ async function expectationOf(client: Client, schedule: Schedule): Promise<Expect
   );
   const [found] = rows;
   if (found === undefined) throw new Error(`no schedule ${schedule.name}`);
-  return { ...schedule, ...found, refusals };
+  return { ...schedule, ...found, refusals, pauses };
 }
 
 /**
@@ -98,6 +112,8 @@ export function judgeSchedule(expected: Expectation, rows: readonly ScheduledRow
     ...wrongEnd(expected, rows),
     ...rows.flatMap((row) => wrongOutcome(expected, row)),
     ...crowded(expected, rows),
+    ...wrongSuspensions(expected, rows),
+    ...wrongPauses(expected, rows),
   ].map((what) => `${expected.name}: ${what}`);
 }
 
@@ -135,12 +151,16 @@ function wrongStep(expected: Expectation, previous: ScheduledRow, row: Scheduled
   const { grid, columns, active } = expected;
   const isFuture = row.state === "STOP" && row.time > (grid.at(-1) ?? 0);
   if (!grid.includes(row.time) && !isFuture) wrong.push(`not a time of the rule: ${show(row)}`);
-  // Without catchup, times that had passed when the successor was planned are left out. No others may be missing.
-  const over = row.created - (columns["catchup"] === true ? active : 0);
+  // Without catchup, times that had passed when the successor was planned are left out, and in any case those before a
+  // suspended schedule was resumed. No others may be missing.
+  const resumed = row.suspension?.until ?? null;
+  const catchesUp = columns["catchup"] === true && resumed === null;
+  const planned = resumed ?? row.created;
+  const over = planned - (catchesUp ? active : 0);
   const missing = grid.filter((time) => time > previous.time && time < row.time && time > over);
   if (missing.length > 0) wrong.push(`missing ${String(missing.map(iso))}: ${show(previous, row)}`);
   // The server's now() is older than `created` if other statements came before in the same transaction.
-  if (columns["catchup"] !== true && row.time < row.created - 1e6) wrong.push(`made up for: ${show(previous, row)}`);
+  if (!catchesUp && row.time < planned - 1e6) wrong.push(`made up for: ${show(previous, row)}`);
   return wrong;
 }
 
@@ -186,6 +206,49 @@ function crowded({ columns }: Expectation, rows: readonly ScheduledRow[]): strin
     );
     return beside.length > most ? [`too many at once: ${show(row, ...beside)}`] : [];
   });
+}
+
+/** A schedule must be suspended after exactly so many failures in a row, and must not run until it is resumed. */
+function wrongSuspensions(expected: Expectation, rows: readonly ScheduledRow[]): string[] {
+  if (!isSuspended(expected)) return [];
+  let failures = 0;
+  return rows.flatMap((row) => {
+    const { suspension, state, take } = row;
+    const before = failures >= Number(expected.columns["suspend"]) ? failures : null;
+    if (before !== null) failures = 0;
+    if (state === "FAIL") failures += 1;
+    if (state === "DONE") failures = 0;
+    const after = suspension?.failures ?? null;
+    return [
+      ...(after === before ? [] : [`suspended after ${after} failures instead of ${before}: ${show(row)}`]),
+      ...(suspension !== null && take !== null && take < (suspension.until ?? Infinity)
+        ? [`ran while it was suspended: ${show(row)}`]
+        : []),
+    ];
+  });
+}
+
+/** The same for a group, whose runs follow each other. */
+function wrongPauses({ columns, pauses }: Expectation, rows: readonly ScheduledRow[]): string[] {
+  if (columns["suspend"] === undefined || columns["overlap"] !== true) return [];
+  const ran = rows.filter(({ state }) => state === "DONE" || state === "FAIL");
+  let failures = 0;
+  const due = ran
+    .toSorted((a, b) => (a.take ?? 0) - (b.take ?? 0))
+    .flatMap(({ id, state }) => {
+      failures = state === "FAIL" ? failures + 1 : 0;
+      if (failures < Number(columns["suspend"])) return [];
+      failures = 0;
+      return [`suspended after ${columns["suspend"]} failures in a row, the last that of task ${id}`];
+    });
+  const reasons = pauses.map(({ reason }) => reason);
+  const early = ran.filter(({ take }) =>
+    pauses.some(({ since, until }) => take !== null && take > since && take < (until ?? Infinity)),
+  );
+  return [
+    ...(JSON.stringify(reasons) === JSON.stringify(due) ? [] : [`pauses ${reasons.join()} instead of ${due.join()}`]),
+    ...early.map((row) => `claimed while its group was paused: ${show(row)}`),
+  ];
 }
 
 const iso = (time: number): string => new Date(time / 1000).toISOString();

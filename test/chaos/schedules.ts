@@ -76,6 +76,19 @@ function kinds(period: number, count: number): Readonly<Record<string, Kind>> {
     },
     "cron, pauses": { columns: { rule: cron, catchup: true, max: -200, group: "schedules that pause" } },
     "cron, held by its user": { columns: { rule: cron, catchup: true } },
+    "cron, suspends": {
+      columns: { rule: cron, catchup: true, suspend: 2 },
+      rest: "SELECT 1 / 0",
+      fails: () => true,
+    },
+    // The group counts, and pauses.
+    "cron, overlap, suspends": { columns: { rule: cron, overlap: true, suspend: 2 }, ...failing },
+    "repeat, retry, suspends": {
+      columns: { repeat: `${period} seconds`, suspend: 2, retry: 1, backoff: "20 ms" },
+      ...failing,
+      rest: `SELECT 1 / (coalesce(attempt, 0) * (id % 2)) FROM task WHERE ${ownRow}`,
+    },
+    "query, suspends": { columns: { rule: byState, suspend: 2 }, ...failing, follows: followsState },
     repeat: { columns: { repeat: `${period} seconds` } },
     "repeat, catchup": { columns: { repeat: `${period} seconds`, catchup: true } },
     "repeat, overlap": { columns: { repeat: `${period} seconds`, overlap: true, max: 1 }, rest: sleep(period * 1.2) },
@@ -115,6 +128,10 @@ const failing = {
   fails: (id: bigint) => id % 2n === 0n,
 };
 
+/** Whether the schedule itself pauses after failures, and not its group. */
+export const isSuspended = ({ columns }: Pick<Schedule, "columns">): boolean =>
+  columns["suspend"] !== undefined && columns["overlap"] !== true;
+
 /** Returns the schedules of a test that takes this many seconds. */
 export function schedulesFor(seconds: number): Schedule[] {
   return (seconds < 60 ? [2] : [2, 3]).flatMap((period) =>
@@ -124,7 +141,14 @@ export function schedulesFor(seconds: number): Schedule[] {
       fails: () => false,
       ...schedule,
       name: `schedule ${period}: ${kind}`,
-      columns: { group: `schedule ${period}: ${kind}`, max: 0, active: long, ...schedule.columns },
+      columns: {
+        group: `schedule ${period}: ${kind}`,
+        max: 0,
+        active: long,
+        // Schedules are resumed by their keys.
+        ...(isSuspended(schedule) ? { key: `schedule ${period}: ${kind}` } : {}),
+        ...schedule.columns,
+      },
     })),
   );
 }
@@ -140,6 +164,9 @@ const carries = "(rule IS NOT NULL OR repeat > interval '0')";
 /** Inserts the first task of each schedule. */
 export async function startSchedules(client: Client, schedules: readonly Schedule[]): Promise<void> {
   await client.query(`CREATE TABLE served (task bigint NOT NULL, time timestamptz NOT NULL);
+    -- The suspended schedules and groups that were resumed, and when.
+    CREATE TABLE resumed (task bigint NOT NULL, failures integer, at timestamptz NOT NULL);
+    CREATE TABLE resumed_group ("group" text NOT NULL, reason text, since timestamptz NOT NULL, until timestamptz NOT NULL);
     CREATE TABLE schedule (name text PRIMARY KEY, root bigint, rule text, zone text, repeat interval, first timestamptz)`);
   const record = `INSERT INTO served (task, time) SELECT id, ${servedTime} FROM task WHERE ${ownRow}`;
   for (const { name, columns, rest } of schedules) {
@@ -155,14 +182,29 @@ export async function startSchedules(client: Client, schedules: readonly Schedul
   }
 }
 
-/** Now and then, pauses the schedules that are meant for it, or resumes them. */
+/** Now and then, pauses the schedules that are meant for it, or resumes them and those that are suspended. */
 export async function holdSchedules(client: Client, random: Random): Promise<void> {
   if (random.below(20) > 0) return;
   const change = random.below(3) > 0 ? letGo : "plan = 'infinity' WHERE plan < 'infinity'";
   await client.query(`UPDATE task SET ${change} AND data LIKE 'schedule _: % held by its user' AND state = 'PLAN'`);
+  if (random.below(2) === 0) await resumeSuspended(client);
 }
 
-const letGo = "plan = due WHERE plan = 'infinity' AND due IS NOT NULL";
+/** Resumes what is suspended, and notes it in the same transaction. */
+async function resumeSuspended(client: Client): Promise<void> {
+  await client.query(
+    `WITH suspended AS MATERIALIZED (
+       SELECT id, key, failures FROM task
+       WHERE ${isScheduled} AND suspend > 0 AND state = 'PLAN' AND plan = 'infinity' FOR UPDATE SKIP LOCKED
+     ) INSERT INTO resumed SELECT id, failures, clock_timestamp() FROM suspended WHERE task_resume(key)`,
+  );
+  await client.query(
+    `WITH resumed AS (DELETE FROM task_pause WHERE "group" LIKE 'schedule %' RETURNING "group", reason, since)
+     INSERT INTO resumed_group SELECT "group", reason, since, clock_timestamp() FROM resumed`,
+  );
+}
+
+const letGo = "plan = due WHERE plan = 'infinity' AND due IS NOT NULL AND suspend IS NULL";
 
 export async function letSchedulesGo(client: Client): Promise<void> {
   await client.query(`UPDATE task SET ${letGo} AND ${isScheduled} AND state = 'PLAN'`);
@@ -177,6 +219,7 @@ export async function waitingSchedules(
   schedules: readonly Schedule[],
   since: string,
 ): Promise<object[]> {
+  await resumeSuspended(client);
   const { rows } = await client.query(
     `SELECT name, (SELECT count(*)::integer FROM task WHERE data = name AND stop IS NOT NULL) AS runs FROM schedule WHERE CASE WHEN name = ANY ($1)
        THEN EXISTS (SELECT FROM task WHERE data = name AND state IN ('PLAN', 'TAKE', 'WORK'))
@@ -193,6 +236,8 @@ export async function waitingSchedules(
  * @returns the rows of schedules that have not ended yet. Their successors have to be stopped as well.
  */
 export async function stopSchedules(client: Client): Promise<object[]> {
+  // With overlap, a row that has passed its schedule on and returned to PLAN still has to run.
+  await resumeSuspended(client);
   await client.query(`UPDATE task SET state = 'STOP' WHERE ${isScheduled} AND state = 'PLAN' AND ${carries}`);
   const { rows } = await client.query(
     `SELECT id, data, state FROM task WHERE ${isScheduled} AND (state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL)`,

@@ -3,7 +3,6 @@ import { appendFile, mkdir, readdir, readFile, rm, stat, writeFile } from "node:
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { connectTo } from "./connectTo.js";
-import { serverMajor } from "./database.js";
 import type { RestartableServer } from "./restartableServer.js";
 import { waitForRow } from "./tasks.js";
 
@@ -16,7 +15,10 @@ const run = promisify(execFile);
 export async function makeReplica(primary: RestartableServer, standby: RestartableServer): Promise<void> {
   const [from, to] = [primary.dataDirectory, standby.dataDirectory];
   const client = await connectTo(primary.url);
-  const isNew = (await serverMajor()) >= 15;
+  const { rows: versions } = await client.query<{ major: number }>(
+    "SELECT current_setting('server_version_num')::integer / 10000 AS major",
+  );
+  const isNew = (versions[0]?.major ?? 0) >= 15;
   const [start, stop] = isNew
     ? ["pg_backup_start('copy', true)", "pg_backup_stop(false)"]
     : ["pg_start_backup('copy', true, false)", "pg_stop_backup(false, false)"];
