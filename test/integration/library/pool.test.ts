@@ -137,7 +137,6 @@ it("a connection returns to the pool when no request to cancel can reach it any 
   const gate = new EventEmitter();
   let connects = 0;
   let idle: number | null = null;
-  let pid: unknown = null;
   const slow = withConnect(pool, async () => {
     connects += 1;
     if (connects === 2) {
@@ -146,18 +145,19 @@ it("a connection returns to the pool when no request to cancel can reach it any 
       await opened;
       idle = pool.idleCount;
     }
-    const connected = await pool.connect();
-    pid ??= Reflect.get(connected, "processID");
-    return connected;
+    const client = await pool.connect();
+    gate.emit("connected", Reflect.get(client, "processID"));
+    return client;
   });
   const locker = await openPool().connect();
   await locker.query("BEGIN; LOCK TABLE task IN ACCESS EXCLUSIVE MODE");
   const controller = new AbortController();
+  const connected = once(gate, "connected");
   const adding = new TaskClient(slow).add({ ...later, group: "aborted late" }, { signal: controller.signal });
   const until = async (query: string, parameters: readonly unknown[] = []): Promise<void> => {
     while ((await locker.query(query, [...parameters])).rowCount === 0);
   };
-  while (pid === null) await locker.query("SELECT");
+  const [pid] = await connected;
   await until("SELECT FROM pg_locks WHERE pid = $1 AND NOT granted", [pid]);
   const asked = once(gate, "asked");
   controller.abort();
