@@ -460,6 +460,8 @@ describe("while pg-task runs,", () => {
     await client.query("DROP TRIGGER refuse ON task; DROP FUNCTION refuse()");
     await cli(["stop", other], { env: { DATABASE_URL: database.url } });
     await tasks.ended(id);
+    // Its cancellation must not hit the next test's task, which would then run again.
+    await tasks.released(other);
     await eventually(
       client,
       `SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ${lockClasses.rejectedResult}::bigint::oid
