@@ -252,7 +252,7 @@ for (const path of ["public, pg_catalog", '"$user", public']) {
   /** Restores the rows. */
   const reset = async (): Promise<void> => {
     // One by one, because the manager's statements lock several of them, in another order.
-    for (const table of ["task_after", "task_pause", "task"]) await admin.query(`TRUNCATE public.${table}`);
+    for (const name of ["task_after", "task_pause", "task"]) await admin.query(`TRUNCATE public.${name}`);
     await admin.query(rows);
   };
 
