@@ -47,11 +47,11 @@ const views: readonly View[] = [
     shown: "tr[data-id]",
     prepare: (page) => page.getByLabel("Select all tasks on this page").click(),
   },
-  { name: "task", path: `/tables/${table}/tasks/${sample.failed}`, shown: ".chain" },
+  { name: "task", path: `/tables/${table}/tasks/${sample.failed}`, shown: "main h2" },
   {
     name: "question",
     path: `/tables/${table}/tasks/${sample.failed}`,
-    shown: ".chain",
+    shown: "main h2",
     prepare: async (page) => {
       await page.getByRole("button", { name: "Delete" }).click();
       const dialog = await page.locator("dialog[open]").boundingBox();
