@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { beforeEach, describe } from "node:test";
 import { createDatabase } from "../../../support/database.js";
 import { cli, failsWith, linesOf, type CliResult } from "../../../support/cli.js";
+import { importedJobs } from "../../../support/importLines.js";
 import { test } from "../../../support/limitedTest.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
 import { PgTask } from "../../../support/pgTask.js";
@@ -22,9 +23,7 @@ async function run(source: string, text: string, ...options: string[]): Promise<
   return await cli(["import", source, "file", ...options], { env, cwd });
 }
 
-/** Key, mapping and text of each job. */
-const jobsOf = ({ stdout }: CliResult): string[][] =>
-  linesOf(stdout).map((line) => line.split("\t").filter((_, index) => index !== 2));
+const jobsOf = ({ stdout }: CliResult): string[][] => importedJobs(stdout);
 
 /** What is said of the commands of a crontab. */
 async function mappings(commands: readonly string[]): Promise<string[]> {

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { beforeEach, describe } from "node:test";
 import { createDatabase } from "../../../support/database.js";
-import { commandsOn, linesOf } from "../../../support/cli.js";
+import { commandsOn } from "../../../support/cli.js";
+import { importedJobs } from "../../../support/importLines.js";
 import { test } from "../../../support/limitedTest.js";
 import { agentTables } from "../../../support/schedulerTables.js";
 import { PgTask } from "../../../support/pgTask.js";
@@ -51,12 +52,7 @@ const addStep = (job: string, name: string, code: string, more = "'s', 'f', ''")
   );
 
 const lines = async (...options: string[]): Promise<string[]> =>
-  linesOf((await run("import", "pgagent", ...options)).stdout).map((line) =>
-    line
-      .split("\t")
-      .filter((_, index) => index !== 2)
-      .join(": "),
-  );
+  importedJobs((await run("import", "pgagent", ...options)).stdout).map((job) => job.join(": "));
 
 const rows = () => tasks.rows<Record<string, unknown>>("SELECT key, rule, zone, input, remote FROM task ORDER BY id");
 

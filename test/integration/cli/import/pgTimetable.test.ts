@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { beforeEach, describe } from "node:test";
 import { createDatabase } from "../../../support/database.js";
-import { commandsOn, linesOf } from "../../../support/cli.js";
+import { commandsOn } from "../../../support/cli.js";
+import { importLines } from "../../../support/importLines.js";
 import { test } from "../../../support/limitedTest.js";
 import { timetableTables } from "../../../support/schedulerTables.js";
 import { PgTask } from "../../../support/pgTask.js";
@@ -39,14 +40,7 @@ async function addChain(columns: string, values: string, ...steps: string[]): Pr
 }
 
 const lines = async (...options: string[]): Promise<string[]> =>
-  linesOf((await run("import", "pg_timetable", ...options)).stdout).map((line) =>
-    line
-      .split("\t")
-      .filter((_, index) => index !== 2)
-      .join(": ")
-      .replace(`; added in public.task of ${db}`, "")
-      .replace(`: added in public.task of ${db}`, ""),
-  );
+  importLines((await run("import", "pg_timetable", ...options)).stdout, db);
 
 const rows = (list: string) => tasks.rows(`SELECT ${list} FROM task ORDER BY id`);
 

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { beforeEach, describe } from "node:test";
 import { createDatabase } from "../../../support/database.js";
-import { commandsOn, linesOf } from "../../../support/cli.js";
+import { commandsOn } from "../../../support/cli.js";
+import { importLines } from "../../../support/importLines.js";
 import { test } from "../../../support/limitedTest.js";
 import { pgproTables } from "../../../support/schedulerTables.js";
 import { PgTask } from "../../../support/pgTask.js";
@@ -35,14 +36,7 @@ async function addJob(
 }
 
 const lines = async (...options: string[]): Promise<string[]> =>
-  linesOf((await run("import", "pgpro", ...options)).stdout).map((line) =>
-    line
-      .split("\t")
-      .filter((_, index) => index !== 2)
-      .join(": ")
-      .replace(`; added in public.task of ${db}`, "")
-      .replace(`: added in public.task of ${db}`, ""),
-  );
+  importLines((await run("import", "pgpro", ...options)).stdout, db);
 
 const rows = (list: string) => tasks.rows<Record<string, unknown>>(`SELECT ${list} FROM task ORDER BY id`);
 
