@@ -29,6 +29,7 @@ interface ManagerSleepOptions {
   readonly asleep: () => void;
   /** The table is asleep, and at present nothing would wake it. */
   readonly unwatched: (reason: ErrorReport) => void;
+  readonly refused: (reason: ErrorReport | null) => void;
 }
 
 /**
@@ -127,6 +128,9 @@ export class ManagerSleep {
       table,
       wake: (reason) => this.wake(reason),
       regained: () => this.#options.asleep(),
+      refused: (reason) => {
+        if (this.#isAsleep) this.#options.refused(reason);
+      },
       lost: (reason) => {
         this.#memory = null;
         if (this.#isAsleep) this.#options.unwatched(reason);

@@ -103,6 +103,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         this.emit("asleep");
       },
       unwatched: (reason) => this.#setUnavailable(reason),
+      refused: (reason) => this.emit("message", { type: "sessionsRefused", reason }),
     });
     this.claimingStopped = new Promise((resolve) => void this.once("claimingStopped", resolve));
     this.settled = new Promise((resolve) => {

@@ -1,5 +1,5 @@
 import { Backoff, sleep } from "../shared/backoff.js";
-import { toReport, type ErrorReport } from "../shared/errors.js";
+import { errorMessage, toReport, type ErrorReport } from "../shared/errors.js";
 import type { SleepCheck, SleepingTable } from "../shared/ipc/sleepingTable.js";
 import type { Log } from "../shared/log.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
@@ -14,6 +14,7 @@ import {
 } from "../shared/postgres/client.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import { identifier } from "../shared/postgres/quoting.js";
+import { refusalOfLogin } from "../shared/postgres/refusalOfLogin.js";
 import { answerRollCall, isRollCall, isRollCallQuestion } from "../shared/postgres/rollCall.js";
 import { lockNotAvailable } from "../shared/postgres/sqlStates.js";
 import { lostClientSettings, type StartupSettings } from "../shared/postgres/startupOptions.js";
@@ -37,7 +38,15 @@ const quietMs = { answer: 150, rest: 4_500 };
  * Between two checks of a sleeping table, in ms: the more tables there are, the rarer they are checked. Checks only find
  * tasks whose notification was lost.
  */
-const checkTimes = { leastMs: 30_000, perTableMs: 300, mostMs: 5 * 60_000, lockedMs: 10_000 };
+const checkTimes = {
+  leastMs: 30_000,
+  perTableMs: 300,
+  mostMs: 5 * 60_000,
+  lockedMs: 10_000,
+  /** Of the login, which a changed password makes fail without ending this connection. */
+  loginMs: 5 * 60_000,
+  refusedMs: 30_000,
+};
 /** The checks of tables that fell asleep together are spread over this part of the time between two checks. */
 const checkJitter = 0.2;
 
@@ -53,6 +62,8 @@ export interface WatchedTable {
   lost(reason: ErrorReport): void;
   /** The table is watched again. */
   regained(): void;
+  /** The server refuses the login that the table's manager will need. Null: it accepts it again. */
+  refused(reason: ErrorReport | null): void;
   wake(reason: WakeReason): void;
 }
 
@@ -87,6 +98,7 @@ export class WatchConnection {
   readonly #attempted: Promise<void>;
   /** The server's clock minus this process's, in ms. Null until it was read on this connection. */
   #clockOffsetMs: number | null = null;
+  #refusal: ErrorReport | null = null;
 
   /** @param closed called when no table is left, and the connection is closed */
   constructor(
@@ -211,6 +223,7 @@ export class WatchConnection {
       signal,
     });
     const lost = new Promise<void>((resolve) => client.once("end", resolve));
+    const ended = new AbortController();
     const aborted = new Promise<void>((resolve) => {
       if (signal.aborted) resolve();
       else signal.addEventListener("abort", () => resolve(), { once: true });
@@ -228,14 +241,38 @@ export class WatchConnection {
       this.#client = client;
       connected();
       for (const watched of known) void this.#resume(client, watched);
+      void this.#keepCheckingLogin(AbortSignal.any([signal, ended.signal]));
       await Promise.race([lost, aborted]);
       if (!signal.aborted) throw connectionLost(client, "the watching");
     } finally {
+      ended.abort();
       this.#client = null;
       this.#watchdog.stop();
       this.#watchdog = null;
       await disconnect(client);
     }
+  }
+
+  async #keepCheckingLogin(signal: AbortSignal): Promise<void> {
+    const { loginMs, refusedMs } = this.#checkTimes;
+    this.#setRefusal(null);
+    while (await sleep(this.#refusal === null ? loginMs : refusedMs, signal)) {
+      try {
+        const refusal = await refusalOfLogin(this.#target, applicationNames.managerLogin, signal);
+        if (!signal.aborted) this.#setRefusal(refusal);
+      } catch (error) {
+        this.#log.debug({ reason: errorMessage(error) }, "login check failed");
+      }
+    }
+  }
+
+  #setRefusal(reason: ErrorReport | null): void {
+    if (reason?.message === this.#refusal?.message) return;
+    this.#refusal = reason;
+    const { database } = this.#target;
+    if (reason === null) this.#log.info({ database }, "the server accepts new sessions again");
+    else this.#log.warn({ database, code: reason.code, reason: reason.message }, "the server refuses new sessions");
+    for (const { by } of this.#tables.values()) by.refused(reason);
   }
 
   /** After the connection was lost, tables that have a lock here need it again, and tasks may have been missed. */

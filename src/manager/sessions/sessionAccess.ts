@@ -1,8 +1,8 @@
-import { PgTaskError, toReport, type ErrorReport } from "../../shared/errors.js";
+import { errorMessage, type ErrorReport } from "../../shared/errors.js";
 import type { FromManager } from "../../shared/ipc/managerMessages.js";
 import type { Log } from "../../shared/log.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
-import { connectClient, disconnect } from "../../shared/postgres/client.js";
+import { refusalOfLogin } from "../../shared/postgres/refusalOfLogin.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import type { WakeSignal } from "../../shared/wakeSignal.js";
 
@@ -68,15 +68,19 @@ export class SessionAccess {
   async #logIn(): Promise<void> {
     const { ending, log, target } = this.#components;
     const { managerLogin: applicationName } = applicationNames;
-    let failure: unknown = null;
+    let reason: ErrorReport | null = null;
+    let isReached = true;
     try {
-      await disconnect(await connectClient(target, { applicationName, signal: ending.signal }));
+      reason = await refusalOfLogin(target, applicationName, ending.signal);
     } catch (error) {
-      failure = error;
+      // The manager's own connection is lost too, and the manager reports this.
+      isReached = false;
+      log.debug({ reason: errorMessage(error) }, "login check failed");
     }
     this.#checkedAt = performance.now();
     this.#isChecking = false;
-    if (failure !== null) this.#failed(failure);
+    if (!isReached) return;
+    if (reason !== null) this.#failed(reason);
     else {
       if (this.#failure !== null) log.info("the server accepts new sessions again");
       this.#failure = null;
@@ -84,14 +88,8 @@ export class SessionAccess {
     }
   }
 
-  #failed(error: unknown): void {
+  #failed(reason: ErrorReport): void {
     const { log, wakeSignal } = this.#components;
-    const reason = toReport(error);
-    // If the server cannot be reached, the manager's own connection is lost too, and the manager reports this.
-    if (!(error instanceof PgTaskError) || error.code !== "CONNECTION_REJECTED") {
-      log.debug({ reason: reason.message }, "login check failed");
-      return;
-    }
     if (this.#failure !== reason.message) {
       log.warn({ code: reason.code, reason: reason.message }, "the server refuses new sessions");
     }

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { EventEmitter } from "eventemitter3";
+import type { ErrorReport } from "../../../src/shared/errors.js";
 import type { SleepingTable } from "../../../src/shared/ipc/sleepingTable.js";
 import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
 import { connectClient } from "../../../src/shared/postgres/client.js";
@@ -17,15 +18,27 @@ const { rows } = await user.query<{ oid: number }>("SELECT 'public.task'::regcla
 const oid = rows[0]?.oid ?? 0;
 
 const longMs = 3_600_000;
-const never = { leastMs: longMs, perTableMs: 0, mostMs: longMs, lockedMs: longMs };
-const often = { leastMs: 20, perTableMs: 0, mostMs: 20, lockedMs: 20 };
+const never = {
+  leastMs: longMs,
+  perTableMs: 0,
+  mostMs: longMs,
+  lockedMs: longMs,
+  loginMs: longMs,
+  refusedMs: longMs,
+};
+const often = { ...never, leastMs: 20, mostMs: 20, lockedMs: 20 };
 const checkSql =
   "SELECT EXISTS (SELECT FROM public.task WHERE ready) AS due, NULL::float8 AS ms, 0::float8 AS clock_ms";
 
 /** A table asleep, as its watch reports it. */
 class Sleeper implements WatchedTable {
   readonly table: SleepingTable;
-  readonly events = new EventEmitter<{ lost: []; regained: []; woken: [reason: string] }>();
+  readonly events = new EventEmitter<{
+    lost: [];
+    regained: [];
+    refused: [code: string | null];
+    woken: [reason: string];
+  }>();
   readonly woken: Promise<string>;
 
   constructor(wakeMs = longMs) {
@@ -35,13 +48,17 @@ class Sleeper implements WatchedTable {
 
   lost = (): void => void this.events.emit("lost");
   regained = (): void => void this.events.emit("regained");
+  refused = (reason: ErrorReport | null): void => void this.events.emit("refused", reason?.code ?? null);
   wake = (reason: string): void => void this.events.emit("woken", reason);
 }
 
-function openWatch(checkTimes = never) {
+function openWatch(checkTimes = never, role = target.user) {
   const events = new EventEmitter<{ closed: [] }>();
   const closed = new Promise<void>((resolve) => void events.once("closed", resolve));
-  const watch = new WatchConnection(target, { log: silentLog, closed: () => void events.emit("closed"), checkTimes });
+  const watch = new WatchConnection(
+    { ...target, user: role },
+    { log: silentLog, closed: () => void events.emit("closed"), checkTimes },
+  );
   return { watch, closed };
 }
 
@@ -110,6 +127,22 @@ test("the lock cannot be taken while another manager has it", async () => {
   await user.query("SELECT pg_advisory_lock($1, $2)", [lockClasses.manager, oid]);
   assert.equal(await watch.lock(sleeper), false);
   await user.query("SELECT pg_advisory_unlock($1, $2)", [lockClasses.manager, oid]);
+  watch.remove(sleeper);
+});
+
+test("a login that the server refuses by now shows while the table sleeps, and so does its end", async () => {
+  await user.query("CREATE ROLE watcher LOGIN");
+  const { watch } = openWatch({ ...never, loginMs: 20, refusedMs: 20 }, "watcher");
+  const sleeper = new Sleeper();
+  await watch.add(sleeper);
+  assert.equal(await watch.lock(sleeper), true);
+  const next = () => new Promise((resolve) => void sleeper.events.once("refused", resolve));
+  const refused = next();
+  await user.query("ALTER ROLE watcher NOLOGIN");
+  assert.equal(await refused, "CONNECTION_REJECTED");
+  const accepted = next();
+  await user.query("ALTER ROLE watcher LOGIN");
+  assert.equal(await accepted, null);
   watch.remove(sleeper);
 });
 

@@ -30,6 +30,7 @@ function createSleep({ adds = true, locks = true }: { adds?: boolean | boolean[]
     accept: () => void calls.push("accepted"),
     asleep: () => void calls.push("asleep"),
     unwatched: ({ code }) => void calls.push(code),
+    refused: (reason) => void calls.push(reason?.code ?? "login accepted"),
   });
   return { sleep, calls, watched };
 }
@@ -74,6 +75,20 @@ test("a table whose watch has just been lost is watched a second later, unless i
   context.mock.timers.tick(1_000);
   await settle();
   assert.equal(other.watched.length, 1);
+});
+
+test("a refused login counts only while the table sleeps: otherwise, its manager finds it out", async () => {
+  const { sleep, calls, watched } = createSleep();
+  sleep.offer(table);
+  await settle();
+  watched[0]?.refused({ code: "CONNECTION_REJECTED", message: "" });
+  const slept = sleep.sleep(known, never);
+  await settle();
+  watched[0]?.refused({ code: "CONNECTION_REJECTED", message: "" });
+  watched[0]?.refused(null);
+  sleep.wake("task");
+  await slept;
+  assert.deepEqual(calls, ["accepted", "asleep", "CONNECTION_REJECTED", "login accepted", "removed"]);
 });
 
 for (const reason of ["task", "configured"] as const) {
