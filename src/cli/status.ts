@@ -24,6 +24,8 @@ import {
   describeForeignHolder,
   remedyOfHolder,
 } from "../tasks/queries/clusterProcesses.js";
+import { readWebhooks } from "../tasks/queries/webhooks.js";
+import { describeWebhook } from "./support/describeWebhook.js";
 import { readHiddenRows } from "../tasks/queries/hiddenRows.js";
 import { readSessions, readSessionRefusal, refusalRemedy } from "../tasks/queries/executorSessions.js";
 import { describeReleased, readReleased } from "../supervisor/releasedDatabases.js";
@@ -148,6 +150,7 @@ const unreadStatus = (entry: Entry, error: ErrorReport) => ({
   counts: null,
   pauses: [],
   pausedSchedules: null,
+  webhooks: [],
 });
 
 const namesOf = ({ target, schema, table }: Entry) => ({
@@ -179,6 +182,7 @@ export async function queryTableStatus({ client, table, entry }: OpenTable, maxR
     counts: await readRowCounts(client, table, backlog),
     pauses: await readPauses(client, table),
     pausedSchedules: await readPausedSchedules(client, table),
+    webhooks: await readWebhooks(client, table),
   };
 }
 
@@ -272,6 +276,7 @@ export function formatTableStatus(status: TableStatus, selecting: TableOptions |
       return `paused     ${what} since ${formatTime(since)}${reason === null ? "" : `: ${reason}`}`;
     }),
     ...formatPausedSchedules(status.pausedSchedules, selecting),
+    ...status.webhooks.map((webhook) => `webhook    ${describeWebhook(webhook)}`),
   ];
 }
 

@@ -1,4 +1,5 @@
 import type { FileParameters } from "../shared/config/parameterTable.js";
+import type { WebhookOptions } from "../shared/config/webhooks.js";
 
 /** A secret: its text, or the name of the environment variable that holds it. */
 export type Secret =
@@ -14,7 +15,9 @@ export type ConfigParameters = {
     ? Secret
     : P extends "pg_task.output"
       ? number | string
-      : FileParameters[P];
+      : P extends "pg_http.webhooks"
+        ? readonly WebhookOptions[]
+        : FileParameters[P];
 };
 
 /** A task table, served by one manager. It can also give any parameter of its table. */

@@ -21,6 +21,7 @@ export interface ManagerView {
   /** Counters since this process became the leader. */
   readonly counts: TaskCounts;
   readonly retries: RetryCounts;
+  readonly webhooks: ManagerStatistics["webhooks"];
   readonly claims: Durations;
   readonly runs: Durations;
   readonly waits: Durations;

@@ -53,6 +53,13 @@ export interface TaskCounts {
 /** By class of SQLSTATE, the first two characters. */
 export type RetryCounts = Readonly<Record<string, number>>;
 
+/** Ends of tasks that a webhook has accepted, has not accepted (at each try), or is not told any more. */
+export interface WebhookCounts {
+  readonly accepted: number;
+  readonly failed: number;
+  readonly dropped: number;
+}
+
 /** Not sent while nothing happens. Counters are since the last report. */
 export interface ManagerStatistics {
   readonly counts: TaskCounts;
@@ -68,6 +75,7 @@ export interface ManagerStatistics {
   readonly sessions: number;
   /** How many sessions run tasks of each share that has any. Empty without shares. */
   readonly shares: Readonly<Record<string, number>>;
+  readonly webhooks: Readonly<Record<string, WebhookCounts>>;
 }
 
 export const noCounts: TaskCounts = {
@@ -114,6 +122,21 @@ export function countRetries(sqlstates: readonly string[]): RetryCounts {
 
 export function addRetries(a: RetryCounts, b: RetryCounts): RetryCounts {
   return { ...a, ...Object.fromEntries(Object.entries(b).map(([key, count]) => [key, (a[key] ?? 0) + count])) };
+}
+
+export function addWebhooks(a: ManagerStatistics["webhooks"], b: ManagerStatistics["webhooks"]) {
+  const sums = Object.entries(b).map(([name, { accepted, failed, dropped }]): [string, WebhookCounts] => {
+    const before = a[name] ?? { accepted: 0, failed: 0, dropped: 0 };
+    return [
+      name,
+      {
+        accepted: before.accepted + accepted,
+        failed: before.failed + failed,
+        dropped: before.dropped + dropped,
+      },
+    ];
+  });
+  return { ...a, ...Object.fromEntries(sums) };
 }
 
 /** Buckets in ascending order, because an object has its whole numbers in this order. */

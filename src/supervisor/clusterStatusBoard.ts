@@ -5,6 +5,7 @@ import {
   addCounts,
   addDurations,
   addRetries,
+  addWebhooks,
   noCounts,
   noDurations,
   type ManagerStatistics,
@@ -23,7 +24,15 @@ interface ClusterStatusEvents {
 type Released = Pick<ManagerView, "since"> & { readonly reason: NonNullable<ManagerView["reason"]> };
 
 const idle = { stalled: null, sessionsRefused: null, running: 0, overruns: 0, sessions: 0, shares: {} } as const;
-const noWork = { ...idle, counts: noCounts, retries: {}, claims: noDurations, runs: noDurations, waits: noDurations };
+const noWork = {
+  ...idle,
+  counts: noCounts,
+  retries: {},
+  webhooks: {},
+  claims: noDurations,
+  runs: noDurations,
+  waits: noDurations,
+};
 
 /** Holds the state of this process and of its managers for the web page, the API and the metrics. */
 export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implements ClusterView {
@@ -154,11 +163,12 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
 }
 
 function withStatistics(view: ManagerView, statistics: ManagerStatistics): ManagerView {
-  const { counts, retries, claims, runs, waits, running, overruns, sessions, shares } = statistics;
+  const { counts, retries, webhooks, claims, runs, waits, running, overruns, sessions, shares } = statistics;
   return {
     ...view,
     counts: addCounts(view.counts, counts),
     retries: addRetries(view.retries, retries),
+    webhooks: addWebhooks(view.webhooks, webhooks),
     claims: addDurations(view.claims, claims),
     runs: addDurations(view.runs, runs),
     waits: addDurations(view.waits, waits),

@@ -1,5 +1,6 @@
 import { queryValue } from "./queryOne.js";
 import { findDifference, readHomes, readPlace, readCopyReason, replaceHome } from "../manager/schema/home.js";
+import { emptyOutbox } from "../manager/schema/webhooks.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
 import type { Entry } from "../shared/config/types.js";
 import type { Queryable, Client } from "../shared/postgres/client.js";
@@ -53,7 +54,10 @@ export async function acceptCopy(
       throw new PgTaskError("USAGE", `${table.qualified} is no copy, so no task of it was stopped`);
     const stopped = stop === "none" ? 0 : await stopTasks(client, table, stop);
     const running = reason === null ? 0 : await countRunning(client, table);
-    if (reason !== null) await replaceHome(client, table, entry);
+    if (reason !== null) {
+      await replaceHome(client, table, entry);
+      if (await hasOutbox(client, table)) await emptyOutbox(client, table);
+    }
     await client.query("COMMIT");
     // Those that the original was running when it was copied are recovered now.
     return { reason, stopped, running };
@@ -65,6 +69,10 @@ export async function acceptCopy(
 
 const hasHome = async (client: Client, { qualifiedHome }: TaskTable): Promise<boolean> =>
   await queryValue(client, "SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there", [qualifiedHome]);
+
+/** Tables of earlier versions have none. */
+const hasOutbox = async (client: Client, { qualifiedOutbox }: TaskTable): Promise<boolean> =>
+  await queryValue(client, "SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there", [qualifiedOutbox]);
 
 /** Keeps others from accepting the copy meanwhile. */
 async function lockCopy(client: Client, table: TaskTable, entry: Pick<Entry, "parameters">): Promise<string | null> {

@@ -202,6 +202,7 @@ const coveredBy: Partial<Record<ParameterName, string>> = {
   "pg_http.base": "integration/web/mounted",
   "pg_http.user": "integration/web/mounted",
   "pg_http.proxies": "integration/web/mounted",
+  "pg_http.webhooks": "conformance/webhooks",
 };
 
 for (const { name } of parameters) {

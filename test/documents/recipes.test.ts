@@ -1,17 +1,21 @@
 import assert from "node:assert/strict";
-import { spawn, type ChildProcess } from "node:child_process";
-import { once } from "node:events";
-import { createServer } from "node:http";
 import { documentedBlocks } from "../support/documentedPage.js";
 import { test } from "../support/limitedTest.js";
-import { projectPath, projectText } from "../support/project.js";
+import { projectText } from "../support/project.js";
 import { serve } from "../support/serve.js";
-import { listen } from "../support/listen.js";
+import { WebhookReceiver, webhookSecret } from "../support/webhookReceiver.js";
 
 const page = projectText("docs/recipes.md");
 
-const { database, client, tasks } = await serve(
-  { "pg_task.delete": false },
+const receiver = await WebhookReceiver.started();
+const [, json = ""] = /^```json\n([^]*?)^```$/m.exec(page) ?? [];
+const { "pg_http.webhooks": webhooks } = JSON.parse(json.replace("https://chat.example/hook", receiver.url()));
+
+const { client, tasks } = await serve(
+  {
+    "pg_task.delete": false,
+    "pg_http.webhooks": webhooks.map((webhook: object) => ({ ...webhook, secret: webhookSecret })),
+  },
   // Objects that the recipes use. Each function records that it was called.
   `
   CREATE TABLE called (name text, argument text);
@@ -30,8 +34,8 @@ const { database, client, tasks } = await serve(
   CREATE TABLE workday (day timestamptz, is_last_of_month boolean);
   INSERT INTO workday VALUES ('2099-12-31 18:00Z', true)`,
 );
-await client.query("LISTEN paid; LISTEN failed");
-const heard: Readonly<Record<string, string[]>> = { paid: [], failed: [] };
+await client.query("LISTEN paid");
+const heard: Readonly<Record<string, string[]>> = { paid: [] };
 client.on("notification", ({ channel, payload }) => {
   heard[channel]?.push(payload ?? "");
 });
@@ -54,17 +58,15 @@ test("the recipes do what they say", async () => {
     { input: "SELECT post_invoice(1)", attempt: 2, inOrder: null },
     { input: "SELECT post_invoice(2)", attempt: null, inOrder: true },
   ]);
-  const failing = await failed();
+  const { id: failing } = await tasks.run("SELECT 1/0", { group: "nightly" });
   const { id: missed } = await tasks.run("SELECT 1", { plan: "2020-01-01Z", active: "1 hour", group: "month" });
-  const error = "ERROR:  division by zero\nSTATEMENT:  SELECT 1/0";
-  assert.deepEqual(await tasks.rows('SELECT task::text AS task, "group", state, error FROM failure ORDER BY at'), [
-    { task: failing, group: "nightly", state: "FAIL", error },
-    { task: missed, group: "month", state: "GONE", error: "ERROR:  task not active" },
+  await Promise.all([failing, missed].map((id) => receiver.endOf(id)));
+  const ended = receiver.got.map(({ body }) => body.text).filter((each) => !each.endsWith("GONE"));
+  assert.deepEqual(ended.toSorted(), [
+    `task ${failing} (nightly) FAIL: ERROR:  division by zero`,
+    `task ${missed} (month) GONE: ERROR:  task not active`,
   ]);
-  assert.deepEqual(heard, {
-    paid: ["order 42"],
-    failed: [`${failing} nightly FAIL: ${error}`, `${missed} month GONE: ERROR:  task not active`],
-  });
+  assert.deepEqual(heard, { paid: ["order 42"] });
 });
 
 test("a setting for a VACUUM needs two tasks with save", async () => {
@@ -82,56 +84,4 @@ test("a setting for a VACUUM needs two tasks with save", async () => {
       ["DONE", "5ms"],
     ],
   );
-});
-
-/** Inserts a task that fails, and returns its id when it has. */
-const failed = async (): Promise<string> => (await tasks.run("SELECT 1/0", { group: "nightly" })).id;
-const text = (id: string): string => `task ${id} (nightly) FAIL: ERROR:  division by zero\nSTATEMENT:  SELECT 1/0`;
-
-test("the example program passes failures on, and keeps those that the webhook does not accept", async () => {
-  const posts: string[] = [];
-  let status = 200;
-  const heardOf = (count: number): Promise<void> =>
-    new Promise((resolve) => {
-      const look = (): void => {
-        if (posts.length < count) return;
-        server.off("posted", look);
-        resolve();
-      };
-      server.on("posted", look);
-      look();
-    });
-  const server = createServer((request, response) => {
-    let body = "";
-    request.on("data", (part) => (body += part));
-    request.on("end", () => {
-      posts.push(JSON.parse(body).text);
-      response.writeHead(status).end(() => server.emit("posted"));
-    });
-  });
-  const port = await listen(server);
-  const run = (): ChildProcess =>
-    spawn(process.execPath, [projectPath("examples/report-failures.mjs")], {
-      env: { ...process.env, DATABASE_URL: database.url, WEBHOOK: `http://127.0.0.1:${port}/` },
-      stdio: "ignore",
-    });
-  await client.query("DELETE FROM failure");
-  const before = await failed();
-  const first = run();
-  await heardOf(1);
-  const notified = await failed();
-  await heardOf(2);
-  assert.deepEqual(posts, [text(before), text(notified)]);
-  status = 500;
-  const ended = once(first, "exit");
-  const kept = await failed();
-  const [code] = await ended;
-  assert.equal(code, 1);
-  assert.equal(await tasks.value("SELECT task::text FROM failure"), kept);
-  status = 200;
-  const second = run();
-  await heardOf(4);
-  second.kill();
-  await once(second, "exit");
-  assert.deepEqual(posts.slice(2), [text(kept), text(kept)]);
 });

@@ -23,6 +23,7 @@ export const workingManager: ManagerView = {
   running: 1,
   overruns: 0,
   shares: {},
+  webhooks: {},
   sessions: 1,
   counts: noCounts,
   retries: {},

@@ -11,6 +11,8 @@ import {
   type ForeignHolder,
   type ServerProcess,
 } from "../../tasks/queries/clusterProcesses.js";
+import { readWebhooks } from "../../tasks/queries/webhooks.js";
+import { describeWebhook } from "../support/describeWebhook.js";
 import { nameSchedule } from "../../tasks/queries/schedules.js";
 import { howToResume, shellWord } from "../support/pastedCommands.js";
 import { formatCount } from "../terminal/format.js";
@@ -99,6 +101,15 @@ function pausedSchedules(paused: PausedSchedules): Finding {
   const rest = count > first.length ? [`${count - first.length} more`] : [];
   const list = [...names, ...rest].join(", ");
   return warn("pauses", `paused: ${formatCount(count, "schedule")}: ${list}`, howToResume(paused));
+}
+
+export async function checkWebhooks(client: Client, table: TaskTable): Promise<Finding[]> {
+  const webhooks = await readWebhooks(client, table);
+  return webhooks.map((webhook) => {
+    const text = describeWebhook(webhook);
+    if (webhook.failures === 0) return ok("webhooks", text);
+    return warn("webhooks", text, "see the log of the receiver; what waits is sent when it answers");
+  });
 }
 
 export async function checkOrphans(client: Client, table: TaskTable): Promise<Finding> {

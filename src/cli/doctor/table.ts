@@ -15,7 +15,15 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readHiddenRows } from "../../tasks/queries/hiddenRows.js";
 import { readTableLock } from "../../tasks/queries/clusterProcesses.js";
-import { checkManager, checkOrphans, checkBacklog, checkPauses, checkResults, checkOrder } from "./operation.js";
+import {
+  checkManager,
+  checkOrphans,
+  checkBacklog,
+  checkPauses,
+  checkResults,
+  checkOrder,
+  checkWebhooks,
+} from "./operation.js";
 import { checkColumns, checkFeatures, checkIndexes, checkMigration, checkTriggers, checkViews } from "./structure.js";
 import { checkUsers } from "./users.js";
 import { ownerRemedy } from "../../manager/schema/privilegeRemedy.js";
@@ -56,6 +64,7 @@ export async function checkTable(
     await checkManager(client, table),
     await checkBacklog(client, table),
     ...(await checkPauses(client, table)),
+    ...(await checkWebhooks(client, table)),
     ...(await checkSchedules(client, table)),
     ...((await canWait(client, table, version)) ? [await checkOrder(client, table)] : []),
     await checkResults(client, table),

@@ -45,6 +45,7 @@ import { ClockSteps } from "../upkeep/clockSteps.js";
 import { LedgerRotation } from "../upkeep/ledgerRotation.js";
 import { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import { Pruner } from "../upkeep/pruner.js";
+import { Webhooks } from "../upkeep/webhooks.js";
 import { ZoneChanges } from "../upkeep/zoneChanges.js";
 import { connectManager } from "./connectManager.js";
 
@@ -180,6 +181,7 @@ export class ManagerComponents extends ManagerState {
       shares: this.groups.shares?.runningByName ?? {},
     }),
   });
+  readonly webhooks = new Webhooks(this);
   readonly dependencies = new Dependencies(this);
   readonly executors: ExecutorThreads = new ExecutorThreads({
     parameters: () => this.#executorParameters(),

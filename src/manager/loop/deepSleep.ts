@@ -164,11 +164,22 @@ export class DeepSleep {
   }
 
   get #hasWork(): boolean {
-    const { groups, isDraining, orphans, pendingResults, poolScaler, remoteCapacity, sessionAccess, sessions } =
-      this.#components;
+    const {
+      groups,
+      isDraining,
+      orphans,
+      pendingResults,
+      poolScaler,
+      remoteCapacity,
+      sessionAccess,
+      sessions,
+      webhooks,
+    } = this.#components;
     const isAtWork = groups.totalRunning > 0 || sessions.size > 0 || orphans.size > 0 || pendingResults.size > 0;
     const isRefused = poolScaler.pauseMs !== null || sessionAccess.isRefused || remoteCapacity.hasWaiting;
-    return isDraining || isAtWork || isRefused || groups.gaps.hasWaits || this.#options.isWaiting();
+    return (
+      isDraining || isAtWork || isRefused || groups.gaps.hasWaits || webhooks.isSending || this.#options.isWaiting()
+    );
   }
 }
 

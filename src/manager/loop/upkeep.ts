@@ -12,22 +12,23 @@ export class Upkeep {
 
   /** @param isSettled whether a manager that fell asleep has left nothing to do */
   restart(isSettled: boolean): void {
-    const { clockSteps, dependencies, owed, pruner } = this.#components;
+    const { clockSteps, dependencies, owed, pruner, webhooks } = this.#components;
+    webhooks.restart();
     if (isSettled) for (const each of [clockSteps, dependencies, owed, pruner]) each.settle();
     else for (const each of [clockSteps, dependencies, owed]) each.restart();
   }
 
   get pauseMs(): number {
-    const { clockSteps, dependencies, owed, pruner, zoneChanges } = this.#components;
+    const { clockSteps, dependencies, owed, pruner, webhooks, zoneChanges } = this.#components;
     return Math.max(
       1,
-      Math.min(...[clockSteps, dependencies, owed, pruner, zoneChanges].map(({ pauseMs }) => pauseMs)),
+      Math.min(...[clockSteps, dependencies, owed, pruner, webhooks, zoneChanges].map(({ pauseMs }) => pauseMs)),
     );
   }
 
   /** Returns whether more steps should follow at once, and whether tasks may have been planned. */
   async step(client: Client): Promise<{ readonly again: boolean; readonly mayHavePlanned: boolean }> {
-    const { clockSteps, knownSettings, ledgers, owed, pruner, zoneChanges } = this.#components;
+    const { clockSteps, knownSettings, ledgers, owed, pruner, webhooks, zoneChanges } = this.#components;
     await ledgers.rotate(client);
     const canPruneMore = await falseIfTransient(() => pruner.step(client, knownSettings.batch));
     const replans = Math.min(clockSteps.pauseMs, zoneChanges.pauseMs) === 0;
@@ -37,6 +38,10 @@ export class Upkeep {
     const plansOwed = owed.pauseMs === 0;
     const canPlanMore = plansOwed && (await falseIfTransient(() => owed.step(client)));
     const haveDependentsChanged = await this.stepDependencies(client);
+    await falseIfTransient(async () => {
+      await webhooks.step(client);
+      return false;
+    });
     return {
       again: canPruneMore || canReplanMore || canPlanMore || haveDependentsChanged,
       mayHavePlanned: replans || plansOwed,

@@ -115,6 +115,21 @@ export const maxWrittenResults = 1_000;
 /** How long the full completion writes all results after the plain one has failed. */
 export const fullCompletionMs = 1_000;
 
+// Webhooks (decision 40)
+
+/** How many requests to a webhook are under way at once, and how long one may take, in ms. */
+export const maxRequests = 8;
+export const requestTimeoutMs = 10_000;
+
+/** After a failure, the pause is doubled up to the longest one. The receiver may ask for a longer one (Retry-After). */
+export const webhookPauseMs = { first: 1_000, max: 300_000, maxAsked: 3_600_000 };
+
+/** The least time between two looks into the outbox, after one that failed, and between looks for what is too old. */
+export const outboxPauseMs = { look: 20, failed: 1_000, limit: 60_000 };
+
+/** For how many days an end is kept that a webhook does not accept, and how many of them for each webhook. */
+export const outboxLimits = { days: 3, ends: 100_000 };
+
 // Busy mode (decision 15)
 
 /**

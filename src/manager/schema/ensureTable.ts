@@ -42,6 +42,7 @@ import { grantOwedToReaders, readRelations, revokeDefaultGrants } from "./grants
 import { readFingerprints, recordFingerprint } from "./fingerprint.sql.js";
 import { ensureStateType } from "./stateType.js";
 import { ensureUsers, grantRoleNames } from "./users.js";
+import { ensureWebhooks } from "./webhooks.js";
 import { ensureUserFunctions } from "./functions/ensureUserFunctions.js";
 import type { TaskTable } from "./taskTable.js";
 import { inTransaction, lockSchema, withLockTimeout } from "./transaction.js";
@@ -114,6 +115,9 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
     if (from === null && done.defaultsChanged) log.info({ table: logName }, "column defaults changed");
     if (from === null && done.optionsChanged) log.info({ table: logName }, "triggers of optional columns replaced");
     if (done.usersChanged) log.info({ table: logName, roles: table.roleTable }, "tasks run as their users");
+    const { changed: webhooks, dropped } = done.webhooks;
+    if (webhooks !== null) log.info({ table: logName, webhooks }, "webhooks changed");
+    if (dropped > 0) log.warn({ table: logName, dropped }, "webhooks removed, what they were to be told is dropped");
     for (const { purpose, signature } of taken)
       log.warn({ table: logName, function: signature, off: purpose }, "function not created, another one has its name");
     return { oid, keyProblem, isNew: from === 0, taken };
@@ -145,9 +149,10 @@ async function changeOwn(client: Client, table: TaskTable, entry: Entry) {
   if (usersChanged) await grantRoleNames(client, table);
   if (isViewReplaced) await grantOwedToReaders(client, table);
   await settleHome(client, table, entry);
+  const webhooks = await ensureWebhooks(client, table, entry);
   const oid = await tableOid(client, table);
   if (oid === null) throw missing(`table ${table.qualified} is missing`);
-  return { from, restored, isMoved, defaultsChanged, keyProblem, optionsChanged, usersChanged, taken, oid };
+  return { from, restored, isMoved, defaultsChanged, keyProblem, optionsChanged, usersChanged, taken, webhooks, oid };
 }
 
 /** Lets the objects of a table follow it if it was renamed or moved without them. Returns false if it was not. */

@@ -6,6 +6,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { calendarNames, calendarText } from "./calendar.js";
 import { ownComment, statements } from "./migrations.js";
 import { objectNames, type TaskTable } from "./taskTable.js";
+import { toldWebhooks } from "./webhooks.js";
 
 /** The comment of the function `planned`. The fingerprint with which the table was last found in order may follow. */
 const recordComment = `${ownComment}planned`;
@@ -13,7 +14,7 @@ const recordPrefix = `${recordComment}, checked `;
 
 export interface Subject {
   readonly table: TaskTable;
-  readonly entry: Pick<Entry, "create" | "users" | "parameters">;
+  readonly entry: Pick<Entry, "create" | "users" | "parameters" | "target">;
 }
 
 export interface FoundTable {
@@ -48,10 +49,11 @@ function digest(parts: readonly (string | Buffer)[]): string {
 }
 
 /** What of the entry `ensureTable` depends on. */
-const wanted = ({ create, parameters }: Subject["entry"]): string =>
+const wanted = ({ entry, table }: Subject): string =>
   JSON.stringify([
-    create,
-    Object.entries(parameters)
+    entry.create,
+    toldWebhooks(table, entry),
+    Object.entries(entry.parameters)
       .filter(([name]) => name.startsWith("pg_task.") || name === "pg_conf.name")
       .toSorted(([one], [other]) => (one < other ? -1 : 1)),
   ]);
@@ -81,11 +83,11 @@ export async function readFingerprints(client: Client, subjects: readonly Subjec
   }));
   const { rows } = await client.query<FoundRow>(statement, [JSON.stringify(given)]);
   const byPlace = new Map(rows.map((row) => [row.place, row]));
-  return subjects.map(({ entry }, place) => {
+  return subjects.map((subject, place) => {
     const row = byPlace.get(place);
-    if (row === undefined || entry.users) return null;
+    if (row === undefined || subject.entry.users) return null;
     const { oid, channels, stateType, mayRecord, recorded } = row;
-    const fingerprint = digest([codeDigest(), wanted(entry), row.state]);
+    const fingerprint = digest([codeDigest(), wanted(subject), row.state]);
     return {
       oid,
       channels,

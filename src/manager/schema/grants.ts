@@ -27,7 +27,15 @@ export const relationsToRead = (table: TaskTable): readonly string[] => [
 
 const relationsOf = (table: TaskTable): readonly [string, readonly string[]] => [
   table.schema,
-  [...relationsToRead(table), table.ledger1, table.ledger2, table.failureTable, table.roleTable],
+  [
+    ...relationsToRead(table),
+    table.ledger1,
+    table.ledger2,
+    table.failureTable,
+    table.roleTable,
+    table.webhookTable,
+    table.outboxTable,
+  ],
 ];
 
 export async function readRelations(client: Client, table: TaskTable): Promise<readonly number[]> {

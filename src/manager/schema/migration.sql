@@ -613,6 +613,75 @@ CREATE TRIGGER :"homeChanged" AFTER INSERT OR UPDATE ON :"schema".:"homeTable" F
   EXECUTE FUNCTION :"schema".:"homeChanged"();
 ALTER TABLE :"schema".:"homeTable" ENABLE ALWAYS TRIGGER :"homeChanged";
 
+-- == Webhooks ==
+
+-- What each webhook of the configuration is told, and whether it answers. Its URL and secret are only there. The outbox
+-- has the ends that it has not accepted yet. `error` is the first line of the task's error.
+CREATE TABLE IF NOT EXISTS :"schema".:"webhookTable" (
+  name text PRIMARY KEY,
+  states text[] NOT NULL,
+  groups text[],
+  failures integer NOT NULL DEFAULT 0,
+  next timestamptz,
+  error text,
+  failed timestamptz
+);
+
+CREATE TABLE IF NOT EXISTS :"schema".:"outboxTable" (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  webhook text NOT NULL,
+  task bigint NOT NULL,
+  state text NOT NULL,
+  "group" text NOT NULL,
+  key text,
+  plan timestamptz,
+  start timestamptz,
+  stop timestamptz NOT NULL,
+  error text,
+  created timestamptz NOT NULL DEFAULT clock_timestamp(),
+  tries integer NOT NULL DEFAULT 0,
+  next timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE INDEX IF NOT EXISTS :"outboxIndex" ON :"schema".:"outboxTable" (webhook, next);
+
+-- Removes rows left over from a dropped task table.
+TRUNCATE :"schema".:"webhookTable", :"schema".:"outboxTable";
+
+COMMENT ON TABLE :"schema".:"webhookTable" IS 'For pg-task''s own use: which ends of tasks each webhook is told, and whether it answers';
+COMMENT ON TABLE :"schema".:"outboxTable" IS 'For pg-task''s own use: ends of tasks that webhooks have not accepted yet';
+
+-- Only a table with webhooks has the triggers that call it (src/manager/schema/webhooks.ts). Whoever writes the end of a
+-- task may not write the outbox, so the function runs as its owner. The manager deletes the row of a task that is DONE
+-- without output. If the tables have been moved, pg-task is about to replace the function, and writes must not fail.
+CREATE OR REPLACE FUNCTION :"schema".:"webhookFunction"() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $function$
+#variable_conflict use_variable
+DECLARE
+  task record := OLD;
+  outcome pg_catalog.text := 'DONE';
+BEGIN
+  IF pg_catalog.to_regclass(:'qualifiedOutbox') IS NULL THEN
+    RETURN NULL;
+  END IF;
+  IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE'::pg_catalog.text THEN
+    task := NEW;
+    outcome := NEW.state::pg_catalog.text;
+  END IF;
+  INSERT INTO :"schema".:"outboxTable" (webhook, task, state, "group", key, plan, start, stop, error)
+  SELECT w.name, task.id, outcome, task."group", task.key, coalesce(task.due, task.plan), task.start,
+    coalesce(task.stop, pg_catalog.clock_timestamp()),
+    pg_catalog."left"(pg_catalog.split_part(task.error::pg_catalog.text, E'\n', 1), 1000)
+  FROM :"schema".:"webhookTable" AS w
+  WHERE outcome OPERATOR(pg_catalog.=) ANY (w.states)
+    AND (w.groups IS NULL OR task."group"::pg_catalog.text OPERATOR(pg_catalog.=) ANY (w.groups));
+  RETURN NULL;
+END $function$;
+
+COMMENT ON FUNCTION :"schema".:"webhookFunction"() IS 'pg-task webhooks';
+
+REVOKE ALL ON FUNCTION :"schema".:"webhookFunction"() FROM PUBLIC;
+
 -- == What earlier versions of the table have ==
 
 -- The first version had nine checks instead of one. Adopted tables keep the checks that they have: the positions of the

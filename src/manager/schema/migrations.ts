@@ -17,7 +17,7 @@ export const statements: readonly string[] = split(text);
  * Each change of `migration.sql` and each new column has the next version. So has users.sql (8): an earlier pg-task, which
  * would run the tasks of all users as the owner, refuses the table.
  */
-export const latestVersion = Math.max(9, ...columnList.map(({ since }) => since));
+export const latestVersion = Math.max(10, ...columnList.map(({ since }) => since));
 
 /** The comment of every function that pg-task created begins with this text. */
 export const ownComment = "pg-task ";
@@ -108,8 +108,16 @@ export async function missingObjects(client: Client, table: TaskTable): Promise<
      WHERE pg_catalog.to_regclass(pg_catalog.concat(pg_catalog.quote_ident($1), '.', pg_catalog.quote_ident(r.name))) IS NULL`,
     [
       table.schema,
-      [table.finish, table.reset, table.planned, table.homeChanged, table.countFailure, table.suspended],
-      [1, 2, 1, 1, 1, 1],
+      [
+        table.finish,
+        table.reset,
+        table.planned,
+        table.homeChanged,
+        table.countFailure,
+        table.suspended,
+        table.webhookFunction,
+      ],
+      [1, 2, 1, 1, 1, 1, 1],
       [
         table.ledger1,
         table.ledger2,
@@ -118,6 +126,8 @@ export async function missingObjects(client: Client, table: TaskTable): Promise<
         table.dependencyTable,
         table.owedTable,
         table.failureTable,
+        table.webhookTable,
+        table.outboxTable,
       ],
     ],
   );

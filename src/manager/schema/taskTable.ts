@@ -67,6 +67,13 @@ const suffixes = {
   failureTable: "group_failures",
   countFailure: "count_failure",
   suspended: "suspended",
+  /** What webhooks are told, what they have not accepted yet, and the triggers that write it. */
+  webhookTable: "webhooks",
+  outboxTable: "outbox",
+  outboxIndex: "outbox_idx",
+  webhookFunction: "webhook",
+  webhookUpdateTrigger: "webhook_update",
+  webhookDeleteTrigger: "webhook_delete",
   /** The tasks whose predecessors have to be looked up. */
   holdIndex: "hold_idx",
   keyIndex: "key_idx",
@@ -107,6 +114,8 @@ const qualifiedObjects = {
   qualifiedCountFailure: "countFailure",
   qualifiedSuspended: "suspended",
   qualifiedRoles: "roleTable",
+  qualifiedWebhooks: "webhookTable",
+  qualifiedOutbox: "outboxTable",
 } as const satisfies Readonly<Record<string, keyof typeof suffixes>>;
 
 type ObjectNames = Readonly<Record<keyof typeof suffixes, string>>;

@@ -2,6 +2,7 @@ import type { FromManager } from "../../shared/ipc/managerMessages.js";
 import type { RunResult } from "../../shared/ipc/run.js";
 import {
   addRetries,
+  addWebhooks,
   bucketOf,
   countRetries,
   noCounts,
@@ -9,6 +10,7 @@ import {
   type ManagerStatistics,
   type RetryCounts,
   type TaskCounts,
+  type WebhookCounts,
 } from "../../shared/statistics.js";
 import type { RescueOutcome } from "../model/tasks.js";
 import { elapsedMs } from "../model/elapsedMs.js";
@@ -46,6 +48,7 @@ export class Statistics {
   readonly #waits = new DurationCount();
   #counts: Record<keyof TaskCounts, number> = { ...noCounts };
   #retries: RetryCounts = {};
+  #webhooks: ManagerStatistics["webhooks"] = {};
   #timer: NodeJS.Timeout | null = null;
   #connected = false;
 
@@ -80,6 +83,12 @@ export class Statistics {
     this.touch();
   }
 
+  told(webhook: string, outcome: keyof WebhookCounts, ends: number): void {
+    const counts = { accepted: 0, failed: 0, dropped: 0, [outcome]: ends };
+    this.#webhooks = addWebhooks(this.#webhooks, { [webhook]: counts });
+    this.touch();
+  }
+
   /** Counts the tasks of a rescue, also as finished, failed or gone, because their runs have no results. */
   rescued(outcomes: readonly RescueOutcome[]): void {
     if (outcomes.length === 0) return;
@@ -106,10 +115,13 @@ export class Statistics {
     this.#counts = { ...noCounts };
     const retries = this.#retries;
     this.#retries = {};
+    const webhooks = this.#webhooks;
+    this.#webhooks = {};
     this.#options.send({
       type: "statistics",
       counts,
       retries,
+      webhooks,
       claims: this.#claims.take(),
       runs: this.#runs.take(),
       waits: this.#waits.take(),

@@ -44,6 +44,8 @@ export function allowedValues(parameter: Parameter): string {
       return `a token of at least ${leastTokenLength} visible ASCII characters, or {"env": "NAME"} for the value of an environment variable`;
     case "weights":
       return `an object of shares with numbers from ${weightBounds.min} to ${weightBounds.max}, such as {"alice": 2}`;
+    case "webhooks":
+      return 'a list of objects with "url", "secret" and, if you like, "name", "states", "groups" and "tables"';
     case "json":
       return "an array of entries";
     default:

@@ -5,9 +5,13 @@ import { secretParameters } from "./parameters.js";
 import { describeValue } from "../describeValue.js";
 import { maskConnectionString } from "../postgres/connectionString/maskConnectionString.js";
 import { nearestName } from "../nearestName.js";
+import type { ParameterName } from "./parameterTable.js";
+import { webhookKeys } from "./webhooks.js";
 import { mask } from "../logRedaction.js";
 
 type Path = readonly PropertyKey[];
+
+const webhooks = "pg_http.webhooks" satisfies ParameterName;
 
 /** Formats a path, for example `pg_task.json[2].sleep`. */
 export function formatPath(path: Path): string {
@@ -37,6 +41,8 @@ export function describeIssues(issues: readonly z.core.$ZodIssue[], content: unk
 
 function unknownKey(path: Path): string {
   const key = String(path.at(-1));
+  if (path[0] === webhooks && path.length > 1)
+    return `${formatPath(path)}: unknown key, expected one of ${Object.keys(webhookKeys).join(", ")}`;
   // Only entries are elements of an array.
   const inEntry = path.some((step) => typeof step === "number");
   const known = inEntry
@@ -80,6 +86,7 @@ const hints: ReadonlyMap<string, string> = new Map([
 
 function allowedAt(path: Path): string {
   const key = path.findLast((step): step is string => typeof step === "string");
+  if (path[0] === webhooks && path.length > 1) return allowedInWebhook(path);
   if (typeof path.at(-1) === "number") return 'an entry, an object such as {"data": "name"}';
   if (key === undefined) return "an object with parameters, or an array of entries";
   const name = ["pg_task.weights", ...secretKeys].find((outer) => path.includes(outer)) ?? key;
@@ -89,6 +96,11 @@ function allowedAt(path: Path): string {
   return parameter === undefined ? "a string" : allowedValues(parameter);
 }
 
+function allowedInWebhook([, , key]: Path): string {
+  const allowed = Object.entries(webhookKeys).find(([name]) => name === key)?.[1];
+  return allowed ?? 'an object such as {"url": "https://example.com/hook", "secret": {"env": "NAME"}}';
+}
+
 function valueAt(content: unknown, path: Path): unknown {
   return path.reduce<unknown>(
     (value, step) => (typeof value === "object" && value !== null ? Reflect.get(value, step) : undefined),
@@ -96,7 +108,7 @@ function valueAt(content: unknown, path: Path): unknown {
   );
 }
 
-const secretKeys = ["password", ...secretParameters];
+const secretKeys = ["password", "secret", ...secretParameters];
 
 function valueText(value: unknown, path: Path): string {
   if (value === undefined) return "nothing";

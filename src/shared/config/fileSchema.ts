@@ -7,6 +7,7 @@ import { logLevels, weightBounds, type Parameter } from "./parameterTable.js";
 import { basePattern, headerPattern, hostsPattern, listenPattern, parseNetworks } from "./listenAddress.js";
 import { tokenPattern } from "./secretValue.js";
 import { parseSize, sizePattern } from "./sizeText.js";
+import { endStates, webhookKeys, webhookSecretPattern, webhookUrlPattern } from "./webhooks.js";
 
 export type RawEntry = Readonly<Record<string, unknown>> & {
   readonly data?: string;
@@ -41,6 +42,29 @@ const nameText = z
 const environmentVariable = z.strictObject({ env: z.string().min(1) });
 const password = z.union([z.string().min(1).regex(withoutZero), environmentVariable]);
 const token = z.union([z.string().regex(tokenPattern), environmentVariable]);
+
+const listOf = <Item extends z.ZodType>(item: Item) => z.array(item).min(1);
+
+const webhook = z.strictObject({
+  url: z
+    .string()
+    .regex(webhookUrlPattern)
+    .refine((text) => URL.canParse(text))
+    .meta({ description: webhookKeys.url }),
+  secret: z
+    .union([z.string().regex(webhookSecretPattern), environmentVariable])
+    .meta({ description: webhookKeys.secret }),
+  name: nameText.optional().meta({ description: `${webhookKeys.name}; the host of the URL by default` }),
+  states: listOf(z.enum(endStates))
+    .optional()
+    .meta({ description: `${webhookKeys.states}; all by default` }),
+  groups: listOf(z.string().regex(withoutZero))
+    .optional()
+    .meta({ description: `${webhookKeys.groups}; all by default` }),
+  tables: listOf(z.string().regex(withoutZero))
+    .optional()
+    .meta({ description: `${webhookKeys.tables}; all by default` }),
+});
 
 function interval(parameter: Parameter): z.ZodType {
   return z.string().refine((text) => {
@@ -104,6 +128,8 @@ function schemaOf(parameter: Parameter): z.ZodType {
       return token;
     case "weights":
       return z.record(z.string(), z.number().min(weightBounds.min).max(weightBounds.max));
+    case "webhooks":
+      return z.array(webhook);
     case "json":
       return z.array(entrySchema);
     default:

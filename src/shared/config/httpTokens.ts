@@ -2,25 +2,33 @@ import { isLoopback, parseListen } from "./listenAddress.js";
 import { secretParameters } from "./parameters.js";
 import type { FileParameters } from "./parameterTable.js";
 import { invalidConfiguration } from "./configDocument.js";
+import { resolveWebhooks } from "./resolveWebhooks.js";
 import { leastTokenLength, MissingSecret, resolveSecret, tokenPattern } from "./secretValue.js";
 
-/** Reads the tokens from the environment if the file names variables. Throws PgTaskError CONFIG_INVALID. */
-export function resolveTokens(
-  given: Partial<FileParameters>,
-  file: string | null,
-  env: NodeJS.ProcessEnv,
-): Partial<FileParameters> {
+type Given = Partial<FileParameters>;
+
+/** Reads tokens and secrets from the environment if the file names variables. Throws PgTaskError CONFIG_INVALID. */
+export function resolveTokens(given: Given, file: string | null, env: NodeJS.ProcessEnv): Given {
   const tokens = secretParameters.flatMap((name) => {
     const value: unknown = given[name];
     return value === undefined ? [] : [[name, resolveToken(name, value, file, env)] as const];
   });
-  return { ...given, ...Object.fromEntries(tokens) };
+  return { ...given, ...Object.fromEntries(tokens), ...ofWebhooks(given, file, env) };
 }
 
-export const withoutTokens = (given: Partial<FileParameters>): Partial<FileParameters> => ({
+export const withoutTokens = (given: Given, file: string | null): Given => ({
   ...given,
   ...Object.fromEntries(secretParameters.map((name) => [name, ""])),
+  ...ofWebhooks(given, file, null),
 });
+
+function ofWebhooks(
+  { "pg_http.webhooks": webhooks }: Given,
+  file: string | null,
+  env: NodeJS.ProcessEnv | null,
+): Given {
+  return webhooks === undefined ? {} : { "pg_http.webhooks": resolveWebhooks(webhooks, file, env) };
+}
 
 function resolveToken(name: string, value: unknown, file: string | null, env: NodeJS.ProcessEnv): string {
   let token = "";

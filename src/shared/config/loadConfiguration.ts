@@ -75,7 +75,7 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
 
   const { lazySecrets = false } = options;
   const written = givenParameters(document.values);
-  const given = lazySecrets ? withoutTokens(written) : resolveTokens(written, file, options.env);
+  const given = lazySecrets ? withoutTokens(written, file) : resolveTokens(written, file, options.env);
   const parameters = {
     ...defaultParameters(),
     ...options.defaults,

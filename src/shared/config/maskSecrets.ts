@@ -1,6 +1,7 @@
 import { mask } from "../logRedaction.js";
 import type { FileParameters } from "./parameterTable.js";
 import { secretParameters } from "./parameters.js";
+import { maskWebhook } from "./webhooks.js";
 import type { ConnectionTarget, TargetServer } from "../postgres/target/target.js";
 
 export function maskTarget(target: ConnectionTarget): ConnectionTarget {
@@ -16,5 +17,10 @@ function maskPassword<T extends TargetServer>(server: T): T {
 
 export function maskParameters<T extends Partial<FileParameters>>(parameters: T): T {
   const given = secretParameters.filter((name) => parameters[name]);
-  return { ...parameters, ...Object.fromEntries(given.map((name) => [name, mask])) };
+  const webhooks = parameters["pg_http.webhooks"];
+  return {
+    ...parameters,
+    ...Object.fromEntries(given.map((name) => [name, mask])),
+    ...(webhooks === undefined ? {} : { "pg_http.webhooks": webhooks.map(maskWebhook) }),
+  };
 }

@@ -1,5 +1,6 @@
 import { availableParallelism } from "node:os";
 import { maxInt } from "../postgres/serverLimits.js";
+import type { Webhook } from "./webhooks.js";
 
 /** "entry": an entry can set it by its short key. */
 type Level = "file" | "database" | "role" | "session" | "entry";
@@ -22,6 +23,7 @@ type ParameterType =
   | "sqlstates"
   | "secret"
   | "weights"
+  | "webhooks"
   | "json";
 
 export interface Parameter {
@@ -244,6 +246,9 @@ const catalogue = {
     "addresses of the proxies from which `pg_http.user` is accepted",
     { supervisorOnly: true },
   ),
+  "pg_http.webhooks": inFile({ type: "webhooks", default: [] }, "URLs that are told when tasks have ended", {
+    defaultText: "none",
+  }),
 } as const satisfies Readonly<Record<string, Omit<Parameter, "name">>>;
 
 type Table = typeof catalogue;
@@ -277,7 +282,9 @@ type ValueOf<Type extends ParameterType> = Type extends "bool"
       ? (typeof logLevels)[number]
       : Type extends "weights"
         ? Readonly<Record<string, number>>
-        : string;
+        : Type extends "webhooks"
+          ? readonly Webhook[]
+          : string;
 
 /**
  * Sizes are in bytes, intervals are text that PostgreSQL interprets. `pg_http.listen` can also be `auto`, the default

@@ -78,6 +78,15 @@ const tableSummarySchema = object("Summary", {
       "all runs of the last hour, if this process knows any, else those among the newest 1,000 rows; and when the first and the last of them ended",
   }),
   paused: list(z.object({ group: textOrNull(), since: timeSchema, reason: textOrNull() })),
+  webhooks: list(
+    z.object({
+      name: text(),
+      waiting: whole("ends of tasks that it has not accepted yet"),
+      failures: whole("requests in a row that have failed"),
+      error: textOrNull("why the last request that has failed did so"),
+      failedAt: timeSchema.nullable(),
+    }),
+  ),
 });
 
 export const tableSchema = object("Table", {

@@ -117,6 +117,16 @@ const gauges = {
     "1 for each paused group; the group is empty if the whole table is paused",
     [...tableLabels, "group"],
   ],
+  webhookWaiting: [
+    "pg_task_webhook_waiting",
+    "Ends of tasks that the webhook has not accepted yet",
+    [...tableLabels, "webhook"],
+  ],
+  webhookFailures: [
+    "pg_task_webhook_failures",
+    "How many requests to the webhook have failed in a row",
+    [...tableLabels, "webhook"],
+  ],
   connections: [
     "pg_task_connections",
     "Connections of all pg-task processes to the database",
@@ -164,6 +174,12 @@ export class Metrics {
     name: "pg_task_retries_total",
     help: "Retries by class of SQLSTATE",
     labelNames: [...tableLabels, "class"],
+    registers: this.#registers,
+  });
+  readonly #webhooks = new Counter({
+    name: "pg_task_webhook_ends_total",
+    help: "Ends of tasks that a webhook has accepted, has not accepted (failed, at each try), or is not told any more (dropped)",
+    labelNames: [...tableLabels, "webhook", "outcome"],
     registers: this.#registers,
   });
   readonly #cpu = new Counter({
@@ -254,6 +270,8 @@ export class Metrics {
   #setManager(labels: WebTable["names"], view: ManagerView): void {
     for (const { key, counter } of this.#counters) counter.inc(labels, view.counts[key]);
     for (const [key, count] of Object.entries(view.retries)) this.#retries.inc({ ...labels, class: key }, count);
+    for (const [webhook, counts] of Object.entries(view.webhooks))
+      for (const [outcome, count] of Object.entries(counts)) this.#webhooks.inc({ ...labels, webhook, outcome }, count);
     this.#gauges.running.set(labels, view.running);
     this.#gauges.overruns.set(labels, view.overruns);
     this.#gauges.sessions.set(labels, view.sessions);
@@ -271,6 +289,10 @@ export class Metrics {
     this.#gauges.backlog.set(names, summary.due.value ?? summary.due.least);
     this.#gauges.owed.set(names, summary.owed);
     this.#gauges.oldestDue.set(names, (summary.oldestUnpausedMs ?? 0) / 1000);
+    for (const { name: webhook, waiting, failures } of summary.webhooks) {
+      this.#gauges.webhookWaiting.set({ ...names, webhook }, waiting);
+      this.#gauges.webhookFailures.set({ ...names, webhook }, failures);
+    }
     for (const { group } of summary.paused) this.#gauges.paused.set({ ...names, group: group ?? "" }, 1);
   }
 }

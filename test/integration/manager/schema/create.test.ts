@@ -182,6 +182,12 @@ describe("refuses and leaves unchanged", () => {
         ["pauses", "task_pause", "a int"],
         ["owed", "task_owed", "task bigint"],
         ["failures", "task_group_failures", "hash bigint, failures integer"],
+        [
+          "webhooks",
+          "task_webhooks",
+          "name text, states text[], groups text[], failures int, next timestamptz, error text, failed timestamptz",
+        ],
+        ["outbox", "task_outbox", "id bigint, webhook text, task bigint, state text, tries int, next timestamptz"],
         ["dependencies", "task_after", "predecessor bigint, task bigint"],
       ] as const
     ).map(

@@ -17,8 +17,10 @@ const all = {
   task_home: "key",
   task_ledger_1: "full",
   task_ledger_2: "full",
+  task_outbox: "key",
   task_owed: "key",
   task_pause: "key",
+  task_webhooks: "key",
 };
 
 async function identities(): Promise<unknown> {
@@ -44,7 +46,7 @@ test("with a publication FOR ALL TABLES, pauses end and tasks run", async () => 
   assert.deepEqual(await identities(), all);
   await pgTask.stop();
   await client.query(
-    "DROP TABLE task_after, task_group_failures, task_home, task_ledger_1, task_ledger_2, task_owed, task_pause",
+    "DROP TABLE task_after, task_group_failures, task_home, task_ledger_1, task_ledger_2, task_outbox, task_owed, task_pause, task_webhooks",
   );
   await pgTask.start({ url: database.url });
   assert.deepEqual(await identities(), all);

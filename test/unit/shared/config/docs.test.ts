@@ -78,6 +78,7 @@ void test("each default has the type of its parameter", () => {
     int: "number",
     size: "number",
     weights: "object",
+    webhooks: "object",
   };
   const values = defaultParameters();
   for (const parameter of fileParameters) {
