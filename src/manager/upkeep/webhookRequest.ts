@@ -29,7 +29,7 @@ function toIso(time: string | null): string | null {
 }
 
 /** The same at each try, because the receiver may compare it, and signatures of it. */
-export function bodyOf(
+function bodyOf(
   { task, state, group, key, plan, start, stop, error }: End,
   { database, table }: Origin,
 ): string {
@@ -41,13 +41,13 @@ export function bodyOf(
 }
 
 /** The same at each try, so that a receiver can drop what it has already got. */
-export function messageId({ id, task, state, created }: End, { database, table }: Origin, name: string): string {
+function messageId({ id, task, state, created }: End, { database, table }: Origin, name: string): string {
   const parts = JSON.stringify([name, database, table, id, task, state, new Date(created).getTime()]);
   return `msg_${createHash("sha256").update(parts).digest("base64url").slice(0, 27)}`;
 }
 
 /** @param secret as in the configuration: `whsec_` and a key in base64 */
-export function signature(secret: string, id: string, seconds: number, body: string): string {
+function signature(secret: string, id: string, seconds: number, body: string): string {
   const key = Buffer.from(secret.slice("whsec_".length), "base64");
   return `v1,${createHmac("sha256", key).update(`${id}.${seconds}.${body}`).digest("base64")}`;
 }

@@ -37,7 +37,7 @@ export interface WebhookOptions {
 export const endStates = ["DONE", "FAIL", "GONE", "STOP"] as const;
 
 /** A state in which a task has ended. */
-export type EndState = (typeof endStates)[number];
+type EndState = (typeof endStates)[number];
 
 /** As the specification Standard Webhooks demands it: 24 to 64 bytes. */
 export const webhookSecretPattern = /^whsec_(?:[A-Za-z0-9+/]{4}){8,21}(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?$/;
