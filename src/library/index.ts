@@ -9,6 +9,7 @@ export type { ClusterRole } from "../shared/clusterStatus.js";
 export type { Stall, TaskCounts } from "../shared/statistics.js";
 export type { TaskChange, TaskFilter, TaskOutcome, TaskSummary } from "../tasks/types.js";
 export type { Config, ConfigEntry, ConfigParameters, Secret } from "./config.js";
+export type { WebhookOptions } from "../shared/config/webhooks.js";
 export type { SqlClient, SqlPool, SqlPoolClient, SqlResult } from "./sqlClient.js";
 export type { Logger } from "./logger.js";
 export type { ArgObject, ArgValue, IfKeyTaken, NewTask, OwnValue, PlainObject } from "../tasks/newTask.js";

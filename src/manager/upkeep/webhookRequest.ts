@@ -29,10 +29,7 @@ function toIso(time: string | null): string | null {
 }
 
 /** The same at each try, because the receiver may compare it, and signatures of it. */
-function bodyOf(
-  { task, state, group, key, plan, start, stop, error }: End,
-  { database, table }: Origin,
-): string {
+function bodyOf({ task, state, group, key, plan, start, stop, error }: End, { database, table }: Origin): string {
   const times = { plan: toIso(plan), start: toIso(start), stop: toIso(stop) };
   const data = { database, table, id: task, state, group, key, ...times, error };
   // Chats show this property.
