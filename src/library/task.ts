@@ -62,6 +62,8 @@ export interface Task {
   readonly overlap: boolean | null;
   /** Allowed time from the start of its chain to the end. */
   readonly within: string | null;
+  /** Of what nothing else runs beside its chain: `group` or `table`. */
+  readonly alone: string | null;
   /** Repeat after this. */
   readonly repeat: string;
   /** Whether the next plan counts from the end. */

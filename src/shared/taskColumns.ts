@@ -213,6 +213,20 @@ export const taskColumns = {
     ...moment,
     meaning: "when the time given by within is over, once it has begun",
   },
+  alone: {
+    ...option2,
+    since: 11,
+    type: "text",
+    value: "where",
+    meaning: "nothing else of its group, or of the table, runs beside it and its chain: group or table",
+  },
+  turn: {
+    ...internal,
+    ...since2,
+    since: 11,
+    type: "bigint",
+    meaning: "with alone: id of the first task of its chain, null if it is that itself",
+  },
 } as const satisfies Readonly<Record<string, TaskColumn>>;
 
 type Columns = typeof taskColumns;

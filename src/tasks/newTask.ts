@@ -47,6 +47,8 @@ export interface NewTask {
   readonly timeout?: string | undefined;
   /** Maximum time from its start, or that of its chain, to the end, with all tries and steps. */
   readonly within?: string | null | undefined;
+  /** Of what nothing else runs beside it and its chain. */
+  readonly alone?: "group" | "table" | null | undefined;
   /** Repeat at this interval. */
   readonly repeat?: string | undefined;
   /** Run by this schedule: a cron expression, an RRULE of RFC 5545, or a query that returns the next time. */

@@ -17,7 +17,7 @@ export const gate = 815;
 export const count = 80;
 
 /** Returns a seeded generator of pseudo-random integers. Each call returns one from 0 to `below` (exclusive). */
-function numbers(seed: number): (below: number) => number {
+export function numbers(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;

@@ -62,7 +62,7 @@ export class UsersServer {
     await started.tasks.query(`
       UPDATE task_role SET max = 3 WHERE role = 'alice';
       GRANT SELECT, INSERT, UPDATE, DELETE ON task TO alice, bob;
-      GRANT SELECT ON task_stats, task_errors, task_groups, task_schedules, task_pause, task_owed TO alice, bob;
+      GRANT SELECT ON task_stats, task_errors, task_groups, task_schedules, task_pause, task_owed, task_turn TO alice, bob;
       GRANT USAGE ON SEQUENCE task_id_seq TO alice, bob`);
     return started;
   }

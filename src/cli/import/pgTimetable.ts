@@ -83,7 +83,7 @@ const chainSwitch = {
 };
 
 function toJob(chain: TimetableChain, tasks: readonly TimetableTask[]): SourceJob {
-  const { id, name, live, onError, timeout } = chain;
+  const { id, name, live, exclusive, onError, timeout } = chain;
   const key = `pg_timetable ${id}`;
   const found = { key, id, name, database: null, owner: tasks[0]?.role ?? null, active: live };
   const problem = problemOf(chain, tasks);
@@ -93,11 +93,13 @@ function toJob(chain: TimetableChain, tasks: readonly TimetableTask[]): SourceJo
   const isPlanned = steps.length > 1 || onError !== null;
   const group = `${key} ${name}`;
   const within = timeout > 0 && isPlanned && !hasParts(steps) ? `${timeout} ms` : undefined;
-  const options = { key: `${key} step`, group: `${group} steps`, fail: onError ?? undefined, within };
+  const alone = exclusive ? ("table" as const) : undefined;
+  const options = { key: `${key} step`, group: `${group} steps`, fail: onError ?? undefined, within, alone };
   const define = (table: TaskTable): JobDefinition => ({
     ...kept,
     group,
     ...(timeout > 0 && !isPlanned ? { timeout: `${timeout} ms` } : {}),
+    ...(alone === undefined || isPlanned ? {} : { alone }),
     ...instancesOf(chain),
     ...columns,
     ...stepsInput(table, steps, options),
@@ -129,7 +131,8 @@ function problemOf(chain: TimetableChain, tasks: readonly TimetableTask[]): stri
   if (tasks.length === 0) return "it has no task";
   if (chain.schedule === "@reboot") return "@reboot";
   if (chain.destructs) return "self_destruct";
-  if (chain.exclusive) return "exclusive_execution";
+  // With users, only the tasks of the table's owner run alone.
+  if (chain.exclusive && tasks.some(({ role }) => role !== null)) return "exclusive_execution with run_as";
   if (new Set(tasks.map(({ role }) => role)).size > 1) return "its tasks run as several roles";
   if (tasks.some(({ connection, parameters }) => /\$\{secret:/.test(JSON.stringify([connection, parameters]))))
     return "it uses a secret";

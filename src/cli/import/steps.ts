@@ -20,6 +20,8 @@ interface Chain {
   readonly fail?: string | undefined;
   /** Time limit of all steps together. It has no effect if `hasParts`. */
   readonly within?: string | undefined;
+  /** Of what nothing else runs beside the chain. */
+  readonly alone?: "table" | undefined;
 }
 
 /** The step that ends the first part of such a chain plans the rest, which is another chain. */
@@ -52,15 +54,17 @@ function toChain(chainFunction: string, steps: readonly Step[], chain: Chain): o
   const [first, ...rest] = steps;
   if (first === undefined) return [];
   const firstIgnored = steps.findIndex(({ ignoresErrors }) => ignoresErrors);
-  if (!hasParts(steps)) return [{ ...toStep(first), within: chain.within }, ...rest.map(toStep)];
+  const { alone, within } = chain;
+  if (!hasParts(steps)) return [{ ...toStep(first), within, alone }, ...rest.map(toStep)];
   const nest = (left: readonly Step[]): object => {
     const [only, ...others] = left;
     if (only !== undefined && others.length === 0) return toStep(only);
     const json = literal(JSON.stringify(toChain(chainFunction, left, chain)));
     return { input: `SELECT ${chainFunction}(${json}::pg_catalog.jsonb, "group" => ${literal(chain.group)})` };
   };
-  if (firstIgnored > 0) return [...steps.slice(0, firstIgnored).map(toStep), nest(steps.slice(firstIgnored))];
-  return [toStep(first), { ...nest(rest), upon: "end" }];
+  const begin = { ...toStep(first), alone };
+  if (firstIgnored > 0) return [begin, ...steps.slice(1, firstIgnored).map(toStep), nest(steps.slice(firstIgnored))];
+  return [begin, { ...nest(rest), upon: "end" }];
 }
 
 const toStep = ({ input, remote, timeout, args }: Step): object => ({ input, remote, timeout, args });

@@ -61,11 +61,19 @@ export class ClaimChoice {
     this.#components = components;
   }
 
-  /** @param needsFull whether only a full claim can handle the tasks that are locked or rejected */
-  choose({ results, released, mayHaveChanged, kept, sleepMs }: CycleStart, needsFull: boolean): ChosenClaims {
+  /**
+   * @param needsFull whether only a full claim can handle the tasks that are locked or rejected
+   * @param hasTurns whether a chain runs alone, or is the next to do so
+   */
+  choose(
+    { results, released, mayHaveChanged, kept, sleepMs }: CycleStart,
+    needsFull: boolean,
+    hasTurns: boolean,
+  ): ChosenClaims {
     const { groups, groupScanner, sessions, table } = this.#components;
-    // With users, a cycle claims for each role in turn, once it knows whose tasks are due.
-    if (table.usersOwner !== null) return { look: "scan", isEarly: false, isSaturated: false };
+    // With users, a cycle claims for each role in turn, once it knows whose tasks are due. The next task of a chain that
+    // runs alone is not known before its results are written.
+    if (table.usersOwner !== null || hasTurns) return { look: "scan", isEarly: false, isSaturated: false };
     const { free, busy, taskCount } = sessions;
     const isSaturated = free <= kept && busy > 0 && (groups.startable.size > 0 || taskCount > busy);
     // Whether the tasks known to be next are certain to stay next.

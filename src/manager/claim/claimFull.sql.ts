@@ -15,7 +15,16 @@ import {
 } from "../sql/claimedTask.sql.js";
 import type { ClaimedTask, DedicatedSession, DueTask, QueueSlot } from "../model/tasks.js";
 import { hasId, isReady } from "../sql/fragments.sql.js";
-import { dueTasks, gapMs, isGroupPaused, isKeyFree, isLate, keyParameter, maxOthers } from "../schema/startRule.sql.js";
+import {
+  barredColumns,
+  dueTasks,
+  gapMs,
+  isBarred,
+  isKeyFree,
+  isLate,
+  keyParameter,
+  maxOthers,
+} from "../schema/startRule.sql.js";
 
 export interface ClaimResult {
   readonly claimed: readonly ClaimedTask[];
@@ -203,7 +212,7 @@ function toClaim(rows: readonly ClaimRow[]): ClaimResult {
 /** SQL that reads the first due tasks of group `g`. */
 const firstDue = (table: TaskTable, from: string): string =>
   dueTasks(table, {
-    columns: `id, count, live, ${maxOthers} AS max, "group", ${isLate()} AS late, ${isExclusive(table)} AS exclusive, ${gapMs()} AS gap_ms`,
+    columns: `id, count, live, ${maxOthers} AS max, ${barredColumns(table)}, ${isLate()} AS late, ${isExclusive(table)} AS exclusive, ${gapMs()} AS gap_ms`,
     where: `hash = ANY (ARRAY[g.hash]) AND ${from}${inLane(table, lastParameter(table))}`,
     except: "$13",
     keys: "$20",
@@ -229,7 +238,7 @@ function claimStatement(table: TaskTable, traced: boolean): string {
   const lockable = `${isReady} AND state::text = 'PLAN' AND plan <= now() AND ${isKeyFree(table, "$20")}${inLane(table, lastParameter(table))}`;
   return `
 WITH candidate AS MATERIALIZED (
-  SELECT c.*, ${isGroupPaused(table, "c")} AS paused, c.nth <= c.most AS near,
+  SELECT c.*, ${isBarred(table, "c", "c.late")} AS paused, c.nth <= c.most AS near,
     c.max - c.running - c.nth + 1 AS priority, c.gapped = 0 OR c.nth = 1 AND c.gap_ms <= c.quiet AS may_start
   FROM (
     SELECT g.hash, g.own, g.running, g.most, d.*, count(*) FILTER (WHERE NOT d.late) OVER before + 1 AS nth,

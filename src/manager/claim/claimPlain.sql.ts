@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { dueTasks, isGroupPaused, isLate, maxOthers } from "../schema/startRule.sql.js";
+import { barredColumns, dueTasks, isBarred, isLate, maxOthers } from "../schema/startRule.sql.js";
 import {
   assigned,
   claimedColumns,
@@ -101,7 +101,7 @@ function readHeads({ groups }: ClaimRequest, rows: readonly PlainRow[]): ClaimRe
 function claimPlainStatement(table: TaskTable, traced: boolean): string {
   const firstDue = (from: string): string =>
     dueTasks(table, {
-      columns: `id, ${maxOthers} AS max, "group", (${isLate()}) OR ${isExclusive(table)} AS needs_full`,
+      columns: `id, ${maxOthers} AS max, ${barredColumns(table)}, (${isLate()}) OR ${isExclusive(table)} AS needs_full`,
       where: `hash = ANY (ARRAY[g.hash]) AND ${from}${inLane(table, "$11")}`,
       limit: "g.most + 1",
     });
@@ -116,7 +116,7 @@ FROM (
     FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[])
       AS g(hash, others, max, id, most, before)
     CROSS JOIN LATERAL (
-      SELECT id, max, needs_full OR ${isGroupPaused(table, "f")} AS needs_full, row_number() OVER in_order AS nth,
+      SELECT id, max, needs_full OR ${isBarred(table, "f", "false")} AS needs_full, row_number() OVER in_order AS nth,
         lead(id) OVER in_order AS next_id, lead(max) OVER in_order AS next_max
       FROM (
         (${firstDue(`${maxOthers} = g.max AND id >= g.id`)})

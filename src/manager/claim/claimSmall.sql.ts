@@ -10,15 +10,7 @@ import type { UnclaimedTasks } from "../groups/groupScanner.js";
 import { hasId, isReady } from "../sql/fragments.sql.js";
 import type { ClaimConditions } from "./claimFull.sql.js";
 import { maxSmallClaim } from "../model/tuning.js";
-import {
-  dueTasks,
-  hasGap,
-  isGroupPaused,
-  isKeyFree,
-  isLate,
-  keyParameter,
-  maxOthers,
-} from "../schema/startRule.sql.js";
+import { dueTasks, hasGap, isBarred, isKeyFree, isLate, keyParameter, maxOthers } from "../schema/startRule.sql.js";
 
 export interface SmallClaimRequest extends ClaimConditions {
   /** Sessions without a task, which are not dedicated to a group. */
@@ -98,7 +90,7 @@ function claimSmallStatement(table: TaskTable, traced: boolean): string {
   return `
 WITH due AS MATERIALIZED (
 ${dueTasks(table, {
-  columns: `id, hash, ${maxOthers} AS max, ${isLate()} OR ${hasGap()} OR ${isGroupPaused(table, "d")} AS needs_full`,
+  columns: `id, hash, ${maxOthers} AS max, ${isLate()} OR ${hasGap()} OR ${isBarred(table, "d", "false")} AS needs_full`,
   where: "hash >= -2147483648",
   except: "$3",
   keys: "$7",

@@ -71,6 +71,7 @@ export class GroupScanner {
   #suspects: readonly string[] = [];
   readonly #pausedGroups: PausedGroups;
   #hasTasksToLookUp = false;
+  #isAloneDue = false;
   readonly #clockSteps: Pick<ClockSteps, "observe"> | undefined;
 
   constructor(components: {
@@ -107,6 +108,10 @@ export class GroupScanner {
 
   get hasTasksToLookUp(): boolean {
     return this.#hasTasksToLookUp;
+  }
+
+  get isAloneDue(): boolean {
+    return this.#isAloneDue;
   }
 
   get rejectedIds(): readonly string[] {
@@ -260,9 +265,10 @@ export class GroupScanner {
     this.#acceptNextPlan(await nextPlan(client, this.#table, this.#rejected.delayedIds));
   }
 
-  #acceptNextPlan({ ms, mustLookUp, clockMs }: NextPlan): void {
+  #acceptNextPlan({ ms, mustLookUp, isAloneDue, clockMs }: NextPlan): void {
     if (clockMs !== null) this.#clockSteps?.observe(clockMs);
     this.#hasTasksToLookUp = mustLookUp;
+    this.#isAloneDue = isAloneDue;
     const nearest = Math.min(ms ?? Infinity, this.#rejected.nextRetryMs);
     this.#planAt = nearest === Infinity ? null : performance.now() + nearest;
   }

@@ -2,12 +2,13 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { DueTask } from "../model/tasks.js";
 import {
+  barredColumns,
   dueTasks,
   gapMs,
   groupHeads,
-  isGroupPaused,
+  isBarred,
   isLate,
-  isTablePaused,
+  isTableBarred,
   keyParameter,
   maxOthers,
 } from "../schema/startRule.sql.js";
@@ -23,7 +24,7 @@ interface Skipped {
 }
 
 export interface ScannedGroup extends HeadRow {
-  /** Whether the whole table is paused. */
+  /** Whether the whole table is paused, or waits for a chain that runs alone. */
   readonly all: boolean;
 }
 
@@ -36,12 +37,12 @@ export async function scanGroups(
   table: TaskTable,
   request: Skipped & { readonly after: number; readonly limit: number },
 ): Promise<ScannedGroup[]> {
-  const columns = `hash, ${maxOthers} AS max, id, "group", ${gapMs()} AS gap_ms, ${isLate()} AS late`;
+  const columns = `hash, ${maxOthers} AS max, id, ${barredColumns(table)}, ${gapMs()} AS gap_ms, ${isLate()} AS late`;
   const { rows } = await client.query<ScannedGroup>({
     name: "scan groups",
     text: `
 WITH ${groupHeads(table, { columns, after: "$1", except: "$3", keys: "$4" })}
-SELECT h.hash, h.max, h.id, h.gap_ms, h.late, ${isGroupPaused(table, "h")} AS paused, ${isTablePaused(table)} AS "all" FROM head AS h LIMIT $2`,
+SELECT h.hash, h.max, h.id, h.gap_ms, h.late, ${isBarred(table, "h", "h.late")} AS paused, ${isTableBarred(table)} AS "all" FROM head AS h LIMIT $2`,
     values: [request.after, request.limit, request.except, ...keyParameter(table, request.keys ?? [])],
   });
   return rows;
@@ -55,7 +56,7 @@ export interface GroupPosition extends Head {
  * In groups whose first due task is paused, searches for a due task that is not paused (see `PausedGroups`). For each
  * group, this reads the next `limit` due tasks behind a position, and returns the first of them whose group name is not
  * paused, or else the last one. It returns no row for a group without further due tasks, and none at all while the whole
- * table is paused.
+ * table is paused, or waits for a chain that runs alone.
  */
 export async function firstUnpaused(
   client: Client,
@@ -67,7 +68,7 @@ export async function firstUnpaused(
 ): Promise<HeadRow[]> {
   const due = (from: string): string =>
     dueTasks(table, {
-      columns: `id, ${maxOthers} AS max, "group", ${gapMs()} AS gap_ms, ${isLate()} AS late`,
+      columns: `id, ${maxOthers} AS max, ${barredColumns(table)}, ${gapMs()} AS gap_ms, ${isLate()} AS late`,
       where: `hash = ANY (ARRAY[g.hash]) AND ${from}`,
       except: "$5",
       keys: "$6",
@@ -79,7 +80,7 @@ export async function firstUnpaused(
 SELECT g.hash, d.max, d.id, d.gap_ms, d.late, d.paused
 FROM unnest($1::integer[], $2::integer[], $3::bigint[]) AS g(hash, max, id) CROSS JOIN LATERAL (
   SELECT n.* FROM (
-    SELECT f.*, row_number() OVER () AS nth, ${isGroupPaused(table, "f")} AS paused FROM (
+    SELECT f.*, row_number() OVER () AS nth, ${isBarred(table, "f", "f.late")} AS paused FROM (
       (${due(`${maxOthers} = g.max AND id > g.id`)})
       UNION ALL
       (${due(`${maxOthers} < g.max`)})
@@ -87,7 +88,7 @@ FROM unnest($1::integer[], $2::integer[], $3::bigint[]) AS g(hash, max, id) CROS
     ) AS f
   ) AS n ORDER BY n.paused, CASE WHEN n.paused THEN -n.nth ELSE n.nth END LIMIT 1
 ) AS d
-WHERE NOT ${isTablePaused(table)}`,
+WHERE NOT ${isTableBarred(table)}`,
     values: [
       groups.map(({ hash }) => hash),
       groups.map(({ max }) => max),
@@ -114,7 +115,7 @@ export async function insertedTasks(
     name: "inserted tasks",
     text: `
 SELECT t.id, t.hash, ${maxOthers} AS max, coalesce(t.ready AND t.plan <= now(), false) AS due,
-  ${gapMs("t.")} AS gap_ms, ${isLate()} AS late, ${isGroupPaused(table, "t")} AS paused
+  ${gapMs("t.")} AS gap_ms, ${isLate()} AS late, ${isBarred(table, "t", isLate("t."))} AS paused
 FROM ${table.qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id LIMIT $2`,
     values: [String(after), limit],
   });

@@ -4,7 +4,7 @@ import type { DueTask } from "../model/tasks.js";
 import { maxMarkedDue } from "../model/tuning.js";
 import { isNotIn, maxOthers } from "../schema/startRule.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isToLookUp } from "../sql/fragments.sql.js";
+import { isAlone, isToLookUp } from "../sql/fragments.sql.js";
 
 type DueRow = Omit<DueTask, "id"> & { readonly id: string | number };
 
@@ -63,6 +63,8 @@ export interface NextPlan {
   /** Time until the next task becomes due, in ms. Null if no task is planned. */
   readonly ms: number | null;
   readonly mustLookUp: boolean;
+  /** Whether a task that is to run alone is due. */
+  readonly isAloneDue: boolean;
   /** The server's clock, in ms since 1970. Null if it was not read. */
   readonly clockMs: number | null;
 }
@@ -70,6 +72,7 @@ export interface NextPlan {
 export interface NextPlanRow {
   readonly ms: number | null;
   readonly must_look_up: boolean;
+  readonly is_alone_due: boolean;
   readonly clock_ms: number;
 }
 
@@ -90,6 +93,7 @@ export async function nextPlan(client: Client, table: TaskTable, except: readonl
  */
 export const nextPlanQuery = (table: TaskTable, except: string): string => `
 SELECT (extract(epoch FROM min(plan) - clock_timestamp()) * 1000)::float8 AS ms, EXISTS (SELECT FROM ${table.qualified} WHERE ${isToLookUp}) AS must_look_up,
+  EXISTS (SELECT FROM ${table.qualified} WHERE ${isAlone} AND plan <= now()) AS is_alone_due,
   (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS clock_ms
 FROM ${table.qualified} WHERE NOT ready AND plan > '-infinity' AND plan < 'infinity' AND ${isNotIn("id", except)}`;
 
@@ -98,6 +102,7 @@ export function toNextPlan(row: NextPlanRow | undefined): NextPlan {
   return {
     ms: ms === null ? null : Math.max(0, ms),
     mustLookUp: row?.must_look_up === true,
+    isAloneDue: row?.is_alone_due === true,
     clockMs: row?.clock_ms ?? null,
   };
 }

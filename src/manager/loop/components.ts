@@ -17,6 +17,7 @@ import { Dependencies } from "../dependencies/dependencies.js";
 import { DeferredPauses } from "../groups/deferredPauses.js";
 import { ActiveGroups } from "../groups/groups.js";
 import { GroupScanner } from "../groups/groupScanner.js";
+import { Turns } from "../groups/turns.js";
 import type { ManagerSettings, RetryPolicy } from "../model/settings.js";
 import { LostRemoteRuns } from "../recovery/lostRemoteRuns.js";
 import { OrphanRescuer } from "../recovery/orphanRescuer.js";
@@ -183,6 +184,7 @@ export class ManagerComponents extends ManagerState {
   });
   readonly webhooks = new Webhooks(this);
   readonly dependencies = new Dependencies(this);
+  readonly turns = new Turns(this);
   readonly executors: ExecutorThreads = new ExecutorThreads({
     parameters: () => this.#executorParameters(),
     closeMs: () => this.settings?.closeMs ?? this.entry.parameters["pg_work.close"],

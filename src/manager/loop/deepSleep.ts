@@ -157,8 +157,8 @@ export class DeepSleep {
   }
 
   get #settled(): SettledTable | null {
-    const { dependencies, entry, owed, server, table } = this.#components;
-    if (entry.users || !table.hasKeys || dependencies.hasAny || !owed.isSettled) return null;
+    const { dependencies, entry, owed, server, table, turns } = this.#components;
+    if (entry.users || !table.hasKeys || dependencies.hasAny || turns.hasAny || !owed.isSettled) return null;
     const { oid } = this.#options.watched;
     return { oid, stateType: table.stateType, serverStart: server?.start ?? null, wasServed: true };
   }

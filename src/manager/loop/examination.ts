@@ -124,10 +124,10 @@ async function readWakeMs(client: Client, table: TaskTable): Promise<number | nu
 /**
  * Everything for which a manager that starts looks: tasks that are due, claimed, or wait for others, rows to be pruned,
  * schedules that were planned by another clock or with other time zone data, a sequence that is behind, successors and
- * dependencies that are owed, ends that webhooks are to be told, and proofs in the ledger that is to be emptied first.
+ * dependencies that are owed, ends that webhooks are to be told, turns, and proofs in the ledger that is to be emptied first.
  */
 function restSql(table: TaskTable): string {
-  const { qualified, qualifiedDependencies, qualifiedLedger2, qualifiedOutbox, qualifiedOwed, schema } = table;
+  const { qualified, qualifiedDependencies, qualifiedLedger2, qualifiedOutbox, qualifiedOwed, schema, turns } = table;
   const isAhead = `${hasSchedule("t")} AND t.ready IS NOT NULL AND greatest(t.created, t.stop) > now() + interval '1 ms' * ${clockStepMs}`;
   const isReplanned = `CASE WHEN NOT t.ready AND ${isComputed} THEN ${replannedSql(schema, "t")} IS NOT NULL ELSE false END`;
   const pruneAt =
@@ -137,7 +137,8 @@ function restSql(table: TaskTable): string {
 SELECT coalesce(r.busy, false) OR ${size} > ${maxBytes} OR coalesce(r.prune_at <= now(), false)
     OR coalesce(r.id > coalesce(pg_sequence_last_value(pg_get_serial_sequence(${literal(qualified)}, 'id')::regclass), 0), false)
     OR EXISTS (SELECT FROM ${qualifiedDependencies}) OR EXISTS (SELECT FROM ${qualifiedOwed})
-    OR EXISTS (SELECT FROM ${qualifiedLedger2}) OR EXISTS (SELECT FROM ${qualifiedOutbox}) AS busy,
+    OR EXISTS (SELECT FROM ${qualifiedLedger2}) OR EXISTS (SELECT FROM ${qualifiedOutbox})
+    OR EXISTS (SELECT FROM ${turns}) AS busy,
   (extract(epoch FROM least(r.plan, r.prune_at) - clock_timestamp()) * 1000)::float8 AS ms
 FROM (
   SELECT bool_or(t.ready IS TRUE OR t.owner IS NOT NULL OR t.ready IS NOT NULL AND t.wait IS NOT NULL OR ${isAhead} OR ${isReplanned}) AS busy,

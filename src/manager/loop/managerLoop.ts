@@ -317,8 +317,8 @@ export class ManagerLoop {
   }
 
   #isIdle({ claimed, more, again, deferred }: CycleOutcome): boolean {
-    const { remoteCapacity, groups } = this.#components;
-    if (this.#options.workCycle.isWaiting || remoteCapacity.hasWaiting) return false;
+    const { remoteCapacity, groups, turns } = this.#components;
+    if (this.#options.workCycle.isWaiting || remoteCapacity.hasWaiting || turns.hasAny) return false;
     return !deferred && claimed === 0 && more === 0 && !again && groups.totalRunning === 0;
   }
 }

@@ -12,10 +12,10 @@ export class Upkeep {
 
   /** @param isSettled whether a manager that fell asleep has left nothing to do */
   restart(isSettled: boolean): void {
-    const { clockSteps, dependencies, owed, pruner, webhooks } = this.#components;
+    const { clockSteps, dependencies, owed, pruner, turns, webhooks } = this.#components;
     webhooks.restart();
-    if (isSettled) for (const each of [clockSteps, dependencies, owed, pruner]) each.settle();
-    else for (const each of [clockSteps, dependencies, owed]) each.restart();
+    if (isSettled) for (const each of [clockSteps, dependencies, owed, pruner, turns]) each.settle();
+    else for (const each of [clockSteps, dependencies, owed, turns]) each.restart();
   }
 
   get pauseMs(): number {

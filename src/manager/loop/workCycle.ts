@@ -6,6 +6,7 @@ import type { ClaimLimits, ClaimOutcome } from "../claim/claimer.js";
 import type { ManagerComponents } from "./components.js";
 import { expireTasks } from "../groups/expireTasks.js";
 import type { ScanResult } from "../groups/groupScanner.js";
+import type { TurnTasks } from "../groups/turns.js";
 import type { OwnedResult } from "../model/tasks.js";
 import { Completer } from "../results/completer.js";
 import type { ReleasedTask } from "../results/pendingResults.js";
@@ -118,7 +119,7 @@ export class WorkCycle {
 
   /** @throws errors of the server that are not transient */
   async run(client: Client, request: CycleRequest): Promise<CycleOutcome> {
-    const { claimer, dependencies, groups, groupScanner, log, pendingResults, sessions } = this.#components;
+    const { claimer, dependencies, groups, groupScanner, log, pendingResults, sessions, turns } = this.#components;
     const since = performance.now();
     const limits = this.#claimLimits();
     if (request.notified) claimer.locked.notified();
@@ -130,7 +131,7 @@ export class WorkCycle {
     const { kept } = this.#components.reserve;
     const { sleepMs } = this.#components.knownSettings;
     const start = { results, released, mayHaveChanged: request.checkRuns || request.polls, kept, sleepMs };
-    const { look, isEarly, isSaturated } = claimer.choice.choose(start, claimer.needsFull);
+    const { look, isEarly, isSaturated } = claimer.choice.choose(start, claimer.needsFull, turns.hasAny);
     const endedKeys = groups.runningKeys.takeEnded();
     const outcomes = await inOneWrite(client, () =>
       Promise.allSettled([
@@ -151,7 +152,7 @@ export class WorkCycle {
     for (const problem of problems) this.#deferOrThrow(problem);
     const [marked, , , , , looked, , , early, offered] = outcomes;
     const { started, lateGroups, again: lookAgain } = valueOf(looked, seenNothing);
-    const claim = valueOf(early, null) ?? (await this.#claim(client, limits));
+    const claim = await this.#claimInTurn(client, limits, valueOf(early, null));
     claimer.choice.endCycle(look);
     sessions.markUnused();
     const { expired, again: expireAgain } = await this.#expire(client, [...lateGroups, ...claim.lateGroups]);
@@ -254,6 +255,26 @@ export class WorkCycle {
       ]),
     );
     return { ...scanned, started };
+  }
+
+  /** @param early the outcome of a claim that was sent together with the results, which then is the only one */
+  async #claimInTurn(client: Client, limits: ClaimLimits, early: ClaimOutcome | null): Promise<ClaimOutcome> {
+    const { turns } = this.#components;
+    const hasEnded = await this.#orDefer(false, () => turns.step(client, () => this.#turnTasks()));
+    const claim = early ?? (await this.#claim(client, limits));
+    const mayFollow = turns.endCycle(claim, hasEnded);
+    return hasEnded || mayFollow ? { ...claim, again: true } : claim;
+  }
+
+  #turnTasks(): TurnTasks {
+    const { claimer, orphans, pendingResults, sessions } = this.#components;
+    const { taskIds } = sessions;
+    return {
+      running: [...taskIds, ...orphans.runningIds],
+      claimed: [...taskIds, ...orphans.ids, ...pendingResults.ids],
+      rejected: claimer.rejected.rows.ids,
+      skipped: claimer.skippedIds,
+    };
   }
 
   get #hasUpdates(): boolean {

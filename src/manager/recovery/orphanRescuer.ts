@@ -87,6 +87,14 @@ export class OrphanRescuer {
     return [...this.#orphans.values()].flatMap(({ isCounted, hash }) => (isCounted ? hash : []));
   }
 
+  get ids(): string[] {
+    return [...this.#orphans.keys()];
+  }
+
+  get runningIds(): string[] {
+    return [...this.#orphans.values()].flatMap(({ isCounted, id }) => (isCounted ? id : []));
+  }
+
   get keys(): string[] {
     return [...this.#orphans.values()].flatMap(({ isCounted, key }) => (isCounted ? (key ?? []) : []));
   }

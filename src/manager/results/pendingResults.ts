@@ -92,6 +92,12 @@ export class PendingResults {
     return queued + this.deferredCount + this.rejectedCount;
   }
 
+  /** The tasks of these results, and the released ones. */
+  get ids(): string[] {
+    const written = this.#queues.flatMap((queue): OwnedTask[] => queue.all);
+    return [...written, ...(this.#largeInProgress === null ? [] : [this.#largeInProgress])].map(({ id }) => id);
+  }
+
   get unwrittenOwners(): ReadonlySet<string> {
     const results = [...this.#results.unrejected, ...this.#large.unrejected];
     if (this.#largeInProgress !== null) results.push(this.#largeInProgress);

@@ -43,6 +43,10 @@ export class WriteQueue<Item> {
     return Math.min(...this.#deferred.flatMap(({ rejected, until }) => (rejected ? until : [])));
   }
 
+  get all(): Item[] {
+    return [...this.#queued, ...this.#last, ...this.#deferred.map(({ item }) => item)];
+  }
+
   get unrejected(): Item[] {
     const deferred = this.#deferred.flatMap(({ item, rejected }) => (rejected ? [] : item));
     return [...this.#queued, ...this.#last, ...deferred];

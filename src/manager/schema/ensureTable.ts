@@ -13,7 +13,7 @@ import {
 import { addedColumns } from "./columns.js";
 import { describeMissingColumns } from "./adoption/addColumns.js";
 import { adopt } from "./adoption/adopt.js";
-import { ensureIndex, holdIndex, schedulesIndex } from "./adoption/indexes.js";
+import { aloneIndex, ensureIndex, holdIndex, schedulesIndex } from "./adoption/indexes.js";
 import { readLayout, type Layout } from "./adoption/layout.js";
 import { refuseConflictingNames, refuseObstacles } from "./adoption/obstacles.js";
 import { repairAdopted } from "./adoption/triggers.js";
@@ -72,7 +72,7 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
     const { oid, keyProblem, isNew, taken } = await ensureOwn(client, table, entry, log);
     if (!exists && isNew) log.info({ table: table.logName }, "table created");
     if (keyProblem !== null) await settleKeys(client, table, entry, log, keyProblem);
-    await withLockTimeout(client, () => ensureIndex(client, table, holdIndex));
+    for (const index of [holdIndex, aloneIndex]) await withLockTimeout(client, () => ensureIndex(client, table, index));
     const hasAll = !entry.create || (await tryEnsureSchedulesIndex(client, table, log));
     if (hasAll && keyProblem === null && taken.length === 0) await recordInOrder(client, table, entry, log);
     return oid;

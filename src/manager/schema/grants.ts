@@ -19,6 +19,7 @@ export const relationsToRead = (table: TaskTable): readonly string[] => [
   table.homeTable,
   table.dependencyTable,
   table.owedTable,
+  table.turnTable,
   table.statsView,
   table.errorsView,
   table.groupsView,

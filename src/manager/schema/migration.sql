@@ -269,6 +269,17 @@ TRUNCATE :"schema".:"dependencyTable", :"schema".:"owedTable";
 COMMENT ON TABLE :"schema".:"dependencyTable" IS 'For pg-task''s own use: which waiting tasks wait for the end of which tasks';
 COMMENT ON TABLE :"schema".:"owedTable" IS 'For pg-task''s own use: ended tasks whose next run could not be planned yet';
 
+-- == Turns ==
+
+-- The chains that run alone, in a group or, if it is null, in the table. Before a turn has begun, it waits for the end of
+-- tasks that run, and no others start.
+CREATE TABLE IF NOT EXISTS :"schema".:"turnTable" (turn bigint PRIMARY KEY, "group" text, begun boolean NOT NULL DEFAULT false);
+
+-- Removes rows left over from a dropped task table.
+TRUNCATE :"schema".:"turnTable";
+
+COMMENT ON TABLE :"schema".:"turnTable" IS 'For pg-task''s own use: chains that run alone';
+
 -- == Failures in a row ==
 
 -- How many tasks of a group with `suspend` have failed in a row. Schedules count in their rows. The hash is that of the

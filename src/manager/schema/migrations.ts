@@ -128,6 +128,7 @@ export async function missingObjects(client: Client, table: TaskTable): Promise<
         table.failureTable,
         table.webhookTable,
         table.outboxTable,
+        table.turnTable,
       ],
     ],
   );

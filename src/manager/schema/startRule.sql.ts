@@ -4,6 +4,7 @@
  * page and the soak test ask for the reasons (`startBlockers`). Only the manager knows its sessions, so the rest of the
  * rule is in src/manager/groups/activeGroup.ts: which groups a claim reads.
  */
+import { literal } from "../../shared/postgres/quoting.js";
 import { ownKey } from "./ownKey.sql.js";
 import { hasSchedule } from "./schedulesView.sql.js";
 import type { TaskTable } from "./taskTable.js";
@@ -19,6 +20,7 @@ export type StartBlocker =
   | "group-paused"
   | "out-of-queue"
   | "key-runs"
+  | "turn"
   | "group-limit"
   | "gap";
 
@@ -38,6 +40,7 @@ export function startBlockers(table: TaskTable, { running, keyRuns, quietMs }: C
     [isNamedPaused(table, row), "group-paused"],
     [`${row}.ready IS NULL`, "out-of-queue"],
     [dueIf(keyRuns), "key-runs"],
+    [dueIf(isHeld(table, row)), "turn"],
     [dueIf(`${running} > greatest(${row}.max, 0)`), "group-limit"],
     [dueIf(`${hasGap(`${row}.`)} AND ${gapMs(`${row}.`)} > ${quietMs}`), "gap"],
   ];
@@ -120,7 +123,7 @@ export const keyParameter = (
   keys: readonly string[],
 ): readonly [] | readonly [readonly string[]] => (hasKeys ? [keys] : []);
 
-export const isTablePaused = ({ pauses }: TaskTable): string => `EXISTS (SELECT FROM ${pauses} WHERE "group" IS NULL)`;
+const isTablePaused = ({ pauses }: TaskTable): string => `EXISTS (SELECT FROM ${pauses} WHERE "group" IS NULL)`;
 
 const isNamedPaused = ({ pauses }: TaskTable, task: string): string =>
   `${task}."group" = ANY (ARRAY(SELECT "group" FROM ${pauses} WHERE "group" IS NOT NULL))`;
@@ -128,6 +131,38 @@ const isNamedPaused = ({ pauses }: TaskTable, task: string): string =>
 export const isGroupPaused = (table: TaskTable, task: string): string => `
     (${isNamedPaused(table, task)}
       OR ${isTablePaused(table)})`;
+
+/** SQL condition: the task is to run alone. With users, only the owner's are: others could stop the table for all. */
+export const runsAlone = ({ usersOwner }: TaskTable, task: string): string =>
+  `${task}.alone IS NOT NULL${usersOwner === null ? "" : ` AND ${task}.role = ${literal(usersOwner)}`}`;
+
+/** SQL of the id that tells chains with `alone` apart: that of their first task. */
+export const turnOf = (task: string): string => `coalesce(${task}.turn, ${task}.id)`;
+
+/** SQL condition: the whole table waits for a chain that runs alone, or is the next to do so. */
+const isTableHeld = ({ turns }: TaskTable): string => `EXISTS (SELECT FROM ${turns} WHERE "group" IS NULL)`;
+
+/**
+ * SQL condition: a chain that runs alone, or is the next to do so, keeps the task from starting; or the task is to run
+ * alone itself, and the turn of its chain has not begun.
+ */
+function isHeld(table: TaskTable, task: string): string {
+  const { turns } = table;
+  const isGroupHeld = `${task}."group" = ANY (ARRAY(SELECT "group" FROM ${turns} WHERE "group" IS NOT NULL))`;
+  return `CASE WHEN ${runsAlone(table, task)} THEN (${turnOf(task)} = ANY (ARRAY(SELECT turn FROM ${turns} WHERE begun))) IS NOT TRUE
+      WHEN EXISTS (SELECT FROM ${turns}) THEN ${isTableHeld(table)} OR ${isGroupHeld} ELSE false END`;
+}
+
+/** The columns of a row that `isBarred` reads. */
+export const barredColumns = ({ usersOwner }: TaskTable): string =>
+  `"group", alone, turn${usersOwner === null ? "" : ", role"}`;
+
+/** SQL condition: a pause or a chain that runs alone keeps the task from starting. Late ones expire meanwhile. */
+export const isBarred = (table: TaskTable, task: string, late: string): string =>
+  `(${isGroupPaused(table, task)} OR NOT ${late} AND ${isHeld(table, task)})`;
+
+/** SQL condition: nothing of the table may start, except for a chain that runs alone. */
+export const isTableBarred = (table: TaskTable): string => `(${isTablePaused(table)} OR ${isTableHeld(table)})`;
 
 /** Fast for long arrays: the subquery is hashed, while `<> ALL` would compare each row with each element. */
 export const isNotIn = (id: string, parameter: string): string =>

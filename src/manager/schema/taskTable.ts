@@ -61,6 +61,9 @@ const suffixes = {
   /** Which tasks wait for which. */
   dependencyTable: "after",
   dependencyIndex: "after_task_idx",
+  /** The chains that run alone, or are the next to do so, and the waiting tasks with `alone`. */
+  turnTable: "turn",
+  aloneIndex: "alone_idx",
   /** The ended rows whose successors the server has rejected so far. */
   owedTable: "owed",
   /** Failures in a row of groups, the function that counts them, and the one that tells the manager. */
@@ -88,6 +91,7 @@ const suffixes = {
 
 const qualifiedObjects = {
   pauses: "pauseTable",
+  turns: "turnTable",
   qualifiedFill: "fill",
   qualifiedLedger1: "ledger1",
   qualifiedLedger2: "ledger2",

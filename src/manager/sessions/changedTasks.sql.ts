@@ -4,7 +4,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { claimedColumns, toTask, type ClaimedRow } from "../sql/claimedTask.sql.js";
 import type { ClaimedTask, OwnedTask } from "../model/tasks.js";
 import { hasId, isSetByTask } from "../sql/fragments.sql.js";
-import { isGroupPaused } from "../schema/startRule.sql.js";
+import { isBarred } from "../schema/startRule.sql.js";
 
 /** If the session no longer owns the task, every column except `asked` and `wanted` is null. */
 type ChangedRow = { readonly asked: string; readonly wanted: boolean } & ClaimedRow;
@@ -33,7 +33,7 @@ function statement(table: TaskTable): string {
 SELECT r.id::text AS asked, coalesce(c.wanted, false) AS wanted, c.*
 FROM unnest($1::bigint[], $2::text[], $3::text[]) AS r(id, owner, version)
 LEFT JOIN LATERAL (
-  SELECT t.state::text = 'TAKE' AND t.plan <= now() AND NOT ${isGroupPaused(table, "t")} AS wanted,
+  SELECT t.state::text = 'TAKE' AND t.plan <= now() AND NOT ${isBarred(table, "t", "false")} AS wanted,
     ${claimedColumns(table, "g", false)}
   FROM ${table.qualified} AS t, (SELECT false AS starts_now) AS g
   WHERE ${hasId("r.id")} AND t.owner = r.owner

@@ -118,6 +118,10 @@ export class SessionRegistry {
     return this.#byTask.size;
   }
 
+  get taskIds(): string[] {
+    return [...this.#byTask.keys()];
+  }
+
   hasTask({ id, owner }: OwnedTask): boolean {
     return this.ofTask(id)?.backend?.owner === owner;
   }

@@ -32,6 +32,9 @@ export const claimTime = (task: string): string => `(date_part('epoch', ${task}.
 /** The row waits for others, and they have not been looked up yet. The condition is that of an index. */
 export const isToLookUp = "wait > 0 AND ready IS NOT NULL";
 
+/** The row waits, and is to run alone. The condition is that of an index. */
+export const isAlone = "alone IS NOT NULL AND ready IS NOT NULL";
+
 /** Always true. Its side effect limits how long the statement waits for row locks. */
 export const limitsLockWait = `(SELECT set_config('lock_timeout', '${lockTimeoutMs.brief}ms', true)) IS NOT NULL`;
 

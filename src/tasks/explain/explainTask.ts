@@ -80,7 +80,8 @@ const reason = (code: Reason["code"], text: string, remedy?: string, tasks: read
 });
 
 /** Whether the reason is one that only a due task has. */
-const isInQueue = (code: StartBlocker): boolean => code === "key-runs" || code === "group-limit" || code === "gap";
+const isInQueue = (code: StartBlocker): boolean =>
+  code === "key-runs" || code === "turn" || code === "group-limit" || code === "gap";
 
 const isDue = ({ waitMs }: TaskSituation): boolean => waitMs !== null && waitMs <= 0;
 

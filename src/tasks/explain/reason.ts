@@ -107,6 +107,7 @@ const tell: Readonly<Record<StartBlocker, (task: TaskSituation, table: Table) =>
     text: `task ${keyRunsIn} has the same key and must end first`,
     tasks: keyRunsIn === null ? [] : [keyRunsIn],
   }),
+  turn: waitsForTurn,
   "group-limit": groupLimit,
   gap: ({ id, gapMs, gapLeftMs, lastStart }, { qualified }) => ({
     text: `its gap is ${formatDuration(gapMs)}, and a task of its group may have started at ${lastStart}: it waits for at least ${formatDuration(Math.max(gapLeftMs ?? 0, 0))} more`,
@@ -145,6 +146,18 @@ function waitsForOthers({ id, waitsFor, waitsForNumber: number }: TaskSituation,
     action: { name: "run-without-waiting" },
     tasks: predecessors.flatMap((each) => each.split(" ", 1)),
   };
+}
+
+function waitsForTurn({ alone, turn, turnWaitsFor }: TaskSituation): Told {
+  const own = alone === null ? "" : `it is to run alone in ${alone === "table" ? "the table" : "its group"}: `;
+  const ends = turnWaitsFor.length === 0 ? "all others have ended" : `these have ended: ${turnWaitsFor.join(", ")}`;
+  if (turn === null) return { text: `${own}it takes its turn when other due tasks have had theirs` };
+  if (turn.own) return { text: `${own}it waits until ${ends}`, tasks: turnWaitsFor };
+  const tasks = [turn.id, ...turnWaitsFor];
+  const where = turn.group === null ? "the table" : `group ${JSON.stringify(turn.group)}`;
+  const chain = `it waits for the chain of task ${turn.id}`;
+  if (turn.begun) return { text: `${own}${chain}, which runs alone in ${where}`, tasks };
+  return { text: `${own}${chain}, which runs alone in ${where} when ${ends}`, tasks };
 }
 
 function groupLimit({ id, group, max, groupRuns, claimedOfGroup }: TaskSituation, { qualified }: Table): Told {

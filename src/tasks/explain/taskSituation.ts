@@ -2,7 +2,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { busySessionName, idleSessionName } from "../../shared/postgres/applicationNames.js";
 import { hasFailedTooOften } from "../../manager/schema/schedulesView.sql.js";
-import { startBlockers, type StartBlocker } from "../../manager/schema/startRule.sql.js";
+import { startBlockers, turnOf, type StartBlocker } from "../../manager/schema/startRule.sql.js";
 import { mayServeSql } from "../../shared/postgres/ownerBackends.js";
 import { isActiveSql, isoTimeSql, millisecondsSql, shareSql } from "../sqlFragments.js";
 import { keyHolderQuery } from "../../manager/schema/keyIndex.js";
@@ -166,6 +166,17 @@ export interface TaskSituation {
   readonly attempt: number;
   readonly retry: number;
   readonly keyRunsIn: string | null;
+  /** Of what it is to run alone: `group` or `table`. */
+  readonly alone: string | null;
+  /** The turn that keeps it from starting: if it is to run alone, its own or that of another chain. */
+  readonly turn: {
+    readonly id: string;
+    readonly group: string | null;
+    readonly begun: boolean;
+    readonly own: boolean;
+  } | null;
+  /** Claimed tasks for whose end the turn waits, at most ten. */
+  readonly turnWaitsFor: readonly string[];
   readonly keyWaitsIn: string | null;
   /** According to the rows. */
   readonly tableRuns: number;
@@ -196,7 +207,7 @@ export async function readSituation(
   id: string,
   share = "",
 ): Promise<TaskSituation | null> {
-  const { qualified, pauses } = table;
+  const { qualified, pauses, turns } = table;
   const { rows } = await client.query<Omit<TaskSituation, "aheadMore">>(
     `WITH it AS MATERIALIZED (
        SELECT * FROM ${qualified} WHERE id = $1::bigint LIMIT 1
@@ -234,6 +245,8 @@ export async function readSituation(
        (SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE ${shareSql("c", "$4")} = ${shareSql("it", "$4")})::float8 AS "shareRuns",
        ARRAY(SELECT c.id::text FROM claimed AS c WHERE c.hash = it.hash ORDER BY c.id LIMIT 10) AS "claimedOfGroup",
        l."keyRunsIn",
+       it.alone, row_to_json(u) AS turn,
+       ARRAY(SELECT c.id::text FROM claimed AS c WHERE NOT u.begun AND (u."group" IS NULL OR c."group" = u."group") ORDER BY c.id LIMIT 10) AS "turnWaitsFor",
        ${keyWaitsInSql(table)} AS "keyWaitsIn",
        ${predecessorsSql(qualified)} AS "waitsFor", ${predecessorNumberSql(qualified)} AS "waitsForNumber",
        it.state::text = 'GONE' AND it.after IS NOT NULL AND coalesce(it.upon::text = 'fail', false) AND it.error IS NULL AS needless,
@@ -252,7 +265,10 @@ export async function readSituation(
              SELECT max(o.start) FROM scanned AS o WHERE o.hash = it.hash AND o.id <> it.id AND o.state IN ('WORK', 'DONE', 'FAIL')
            )) END AS "lastStart"
        ) AS s
-     ) AS l`,
+     ) AS l LEFT JOIN LATERAL (
+       SELECT u.turn::text AS id, u."group", u.begun, o.own FROM ${turns} AS u, LATERAL (SELECT it.alone IS NOT NULL AND u.turn = ${turnOf("it")} AS own) AS o
+       WHERE o.own OR u."group" IS NULL OR it.alone = 'table' OR u."group" = it."group" ORDER BY o.own DESC, u.turn LIMIT 1
+     ) AS u ON true`,
     [id, busySessionName(table, ""), idleSessionName(table), share],
   );
   const [row] = rows;

@@ -4,6 +4,7 @@ import { cli, cliOnTerminal, commandsOn } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { createRole } from "../../support/taskTables.js";
 import { serve } from "../../support/serve.js";
+import { eventually } from "../../support/tasks.js";
 
 const { database, client, tasks } = await serve({ "pg_task.sleep": 100 });
 const { env, run } = commandsOn(database);
@@ -14,6 +15,12 @@ const idOf = ({ stdout }: { readonly stdout: string }): string => stdout.trim();
 async function reasons(id: string): Promise<string[]> {
   const { stdout } = await run("why", id, "--json");
   return JSON.parse(stdout).reasons.map(({ code }: { code: string }) => code);
+}
+
+/** Returns the text of the reason that a chain runs alone. */
+async function turnText(id: string): Promise<string | undefined> {
+  const { stdout } = await run("why", id);
+  return /^turn\t([^\t]+)/m.exec(stdout)?.[1];
 }
 
 describe("pg-task why", () => {
@@ -106,7 +113,7 @@ describe("pg-task why", () => {
     );
     // A role that must not see what other roles do.
     const reader = await createRole(client, `${database.target.database}_why`);
-    await client.query(`GRANT SELECT, UPDATE ON task TO ${reader}; GRANT SELECT ON task_pause TO ${reader}`);
+    await client.query(`GRANT SELECT, UPDATE ON task TO ${reader}; GRANT SELECT ON task_pause, task_turn TO ${reader}`);
     const url = new URL(database.url);
     url.username = reader;
     const { stdout } = await cli(["why", id], { env: { DATABASE_URL: url.href } });
@@ -160,6 +167,26 @@ describe("pg-task why", () => {
     assert.match(stdout, /its group "halted" has been paused since [-\dT:.+]+: because/);
     await run("resume", "-g", "halted");
     await tasks.ended(id);
+  });
+
+  test("says for what a chain that runs alone waits, and what waits for it", async () => {
+    const { id: held, open } = await tasks.held({ group: "solo" });
+    const gate = await tasks.gate();
+    const [first = ""] = await tasks.insert({ input: gate.wait, group: "solo", max: 9, alone: "group", delete: false });
+    await eventually(client, "SELECT FROM task_turn");
+    const [second = ""] = await tasks.insert({ input: "SELECT 1", group: "solo", max: 9, alone: "group" });
+    const [other = ""] = await tasks.insert({ input: "SELECT 1", group: "solo", max: 9 });
+    const [whole = ""] = await tasks.insert({ input: "SELECT 1", group: "all", alone: "table" });
+    const chain = `it waits for the chain of task ${first}, which runs alone in group "solo"`;
+    assert.equal(await turnText(first), `it is to run alone in its group: it waits until these have ended: ${held}`);
+    assert.equal(await turnText(other), `${chain} when these have ended: ${held}`);
+    await open();
+    await tasks.running(first);
+    assert.equal(await turnText(other), chain);
+    assert.equal(await turnText(second), `it is to run alone in its group: ${chain}`);
+    assert.equal(await turnText(whole), `it is to run alone in the table: ${chain}`);
+    await gate.open();
+    await tasks.ended(first, second, other, whole);
   });
 
   test("names the server process that locks the row", async () => {

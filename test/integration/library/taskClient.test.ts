@@ -117,7 +117,7 @@ describe("add", () => {
     assert.ok(created !== null && Number.isFinite(Date.parse(created)));
     assert.doesNotMatch(remote ?? "", /secret/);
     const none =
-      "take start stop output error errors after upon rule zone jitter within catchup overlap attempt pid role failures".split(
+      "take start stop output error errors after upon rule zone jitter within alone catchup overlap attempt pid role failures".split(
         " ",
       );
     assert.deepEqual(rest, {

@@ -66,6 +66,22 @@ it("successors, retries and tasks of triggers keep the role", limit, async () =>
   assert.equal(ran, "alice");
 });
 
+it("only the owner's tasks run alone, whoever claims to be the manager", limit, async () => {
+  await assert.rejects(
+    users.insert(alice, "SELECT 1", { alone: "table" }),
+    (error) => sqlState(error) === "42501" && /only tasks of role tasks can run alone/.test(String(error)),
+  );
+  const { input, release } = await held(44);
+  await alice.query("SET pgtask.manager = 'on'");
+  const id = await users.insert(alice, input, { alone: "table" });
+  await alice.query("RESET pgtask.manager");
+  await running(id);
+  assert.equal((await users.run(bob, "SELECT 1")).state, "DONE");
+  await release();
+  await users.ended(id);
+  assert.equal((await users.run(tasks, "SELECT 1", { alone: "table" })).state, "DONE");
+});
+
 it("a remote task does not borrow what the owner could do there", limit, async () => {
   const refused = await users.run(alice, "SELECT current_user", { remote: "dbname=shop" });
   assert.match(refused.error ?? "", /password is required/);

@@ -52,6 +52,15 @@ export const holdIndex: Index = {
   unique: false,
 };
 
+/** The waiting tasks with `alone`. */
+export const aloneIndex: Index = {
+  suffix: "alone_idx",
+  column: "id",
+  predicate: "((alone IS NOT NULL) AND (ready IS NOT NULL))",
+  definition: "(id) WHERE alone IS NOT NULL AND ready IS NOT NULL",
+  unique: false,
+};
+
 /** Tells the waiting rows from the others, and puts the latest claimed ones first. Ends of runs write neither. */
 export const schedulesIndex: Index = {
   suffix: "schedules_idx",

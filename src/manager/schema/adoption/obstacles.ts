@@ -237,13 +237,14 @@ async function findForeignRelation(client: Client, table: TaskTable): Promise<st
        SELECT $9, ARRAY['hash', 'failures'] UNION ALL
        SELECT $10, ARRAY['name', 'states', 'groups', 'failures', 'next', 'error', 'failed'] UNION ALL
        SELECT $11, ARRAY['id', 'webhook', 'task', 'state', 'tries', 'next'] UNION ALL
+       SELECT $12, ARRAY['turn', 'group', 'begun'] UNION ALL
        SELECT unnest($4::text[]), NULL WHERE pg_catalog.to_regclass($5) IS NULL) AS w(name, columns)
      JOIN pg_catalog.pg_namespace AS n ON n.nspname = $1
      JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.name
      WHERE w.columns IS NULL OR c.relkind NOT IN ('r', 'p') OR NOT w.columns <@ ARRAY(
        SELECT a.attname::text FROM pg_catalog.pg_attribute AS a
        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
-       OR w.name = ANY (ARRAY[$7, $8, $9, $10, $11]) AND concat(pg_catalog.obj_description(c.oid, 'pg_class')) NOT LIKE 'For pg-task''s own use%'
+       OR w.name = ANY (ARRAY[$7, $8, $9, $10, $11, $12]) AND concat(pg_catalog.obj_description(c.oid, 'pg_class')) NOT LIKE 'For pg-task''s own use%'
      ORDER BY 1 LIMIT 1`,
     [
       table.schema,
@@ -257,6 +258,7 @@ async function findForeignRelation(client: Client, table: TaskTable): Promise<st
       table.failureTable,
       table.webhookTable,
       table.outboxTable,
+      table.turnTable,
     ],
   );
   return rows[0]?.name ?? null;

@@ -54,7 +54,7 @@ const stepOptions = optionColumns([
 ]);
 
 /**
- * The `within` of the first step is that of all, but not that of the clean-up.
+ * The `within` of the first step is that of all, but not that of the clean-up. Its `alone` is that of all.
  *
  * The function TABLE_chain plans steps of which each waits for the one before. They have the keys `KEY 1`, `KEY 2` and
  * so on. If one of them still waits, the unique index of keys refuses it, and the whole chain is left out. INSERT names
@@ -90,7 +90,7 @@ BEGIN
         RAISE EXCEPTION 'input % of % is null', n, ${name} USING ERRCODE = 'invalid_parameter_value';
       END IF;
       options := jsonb_build_object('group', "group", 'key', CASE WHEN key IS NOT NULL THEN concat(key, ' ', n) END,
-        'within', CASE WHEN NOT cleans_up THEN steps -> 0 -> 'within' END) || options;${readOptions(table, stepOptions)}
+        'within', CASE WHEN NOT cleans_up THEN steps -> 0 -> 'within' END, 'alone', steps -> 0 -> 'alone') || options;${readOptions(table, stepOptions)}
       EXECUTE concat(${literal(`INSERT INTO ${table.qualified} (after`)}, names, ') SELECT $2', names,
         ' FROM jsonb_to_record($1) AS o(', types, ') RETURNING id')
         INTO id USING options, CASE WHEN cleans_up THEN ids WHEN n > 1 THEN ids[n - 1 : n - 1] END;

@@ -4,6 +4,7 @@ import { identifier, literal } from "../../../shared/postgres/quoting.js";
 import { keyProblems, type KeyProblem } from "../keyIndex.js";
 import type { TaskTable } from "../taskTable.js";
 import type { OptionCheck } from "./optionCheck.js";
+import { aloneCheck } from "./aloneCheck.sql.js";
 import { isPartitionedByPlan, orderCheck, refusedOrderCheck } from "./orderCheck.sql.js";
 import { scheduleCheck } from "./scheduleCheck.sql.js";
 import {
@@ -38,6 +39,7 @@ const optionChecks = (
   withinCheck,
   ...(table.usersOwner === null ? [roleCheck] : []),
   scheduleCheck(table, zone),
+  aloneCheck(table),
   byPlan ? refusedOrderCheck : orderCheck,
 ];
 

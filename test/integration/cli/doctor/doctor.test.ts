@@ -412,7 +412,7 @@ describe("pg-task doctor", () => {
   test("reports missing privileges, harmful settings and hidden rows, with remedies", async () => {
     const role = await createRole(client, `doctor_${target.database}`);
     const given = { DATABASE_URL: database.url.replace(/\/\/[^@]+@/, `//${role}@`) };
-    await client.query(`GRANT SELECT ON task, task_pause TO ${role}`);
+    await client.query(`GRANT SELECT ON task, task_pause, task_turn TO ${role}`);
     const rights = await diagnose("rights", "SELECT", "SELECT", given);
     assert.deepEqual([rights.failed, rights.level], [["rights"], "fail"]);
     assert.match(rights.text, /lacks INSERT, UPDATE, DELETE on "public"."task"/);

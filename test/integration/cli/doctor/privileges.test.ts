@@ -61,7 +61,7 @@ describe("pg-task doctor, as a plain role,", () => {
   test("reports that other roles' open transactions are hidden, with the GRANT that shows them", async () => {
     const role = await createRole(client, `sight_${database.target.database}`);
     const plain = { DATABASE_URL: database.url.replace(/\/\/[^@]+@/, `//${role}@`) };
-    await client.query(`GRANT SELECT ON task, task_pause TO ${role}`);
+    await client.query(`GRANT SELECT ON task, task_pause, task_turn TO ${role}`);
     const none = { level: "ok", text: "none open for more than 10 minutes" };
     const look = async (given: typeof plain): Promise<Pick<DoctorLine, "level" | "text">> => {
       const { level, text } = await lineAbout("transactions", given);

@@ -122,6 +122,30 @@ describe("pg-task import pg_timetable", () => {
     });
   });
 
+  test("lets exclusive chains run alone in the table, as one input or with all their steps", async () => {
+    const at = [", run_at, exclusive_execution", ", '0 3 * * *', true"] as const;
+    await addChain(...at, "");
+    await addChain(...at, "", "autonomous = true");
+    await addChain(...at, "", "ignore_error = true", "");
+    const steps = "differs: each step is a transaction of its own here";
+    assert.deepEqual(await lines("--apply"), [
+      "pg_timetable 1: same",
+      `pg_timetable 2: ${steps}`,
+      `pg_timetable 3: ${steps}`,
+    ]);
+    const found = await tasks.rows<{ alone: string | null; input: string }>(
+      "SELECT alone, input FROM task ORDER BY id",
+    );
+    assert.deepEqual(found[0], { alone: "table", input: "SELECT 1" });
+    for (const [place, chains] of [
+      [1, 1],
+      [2, 2],
+    ] as const) {
+      assert.equal(found[place]?.alone, null);
+      assert.equal(found[place]?.input.match(/alone/g)?.length, chains);
+    }
+  });
+
   test("takes over a job that timetable.add_job has made", async () => {
     await addChain(", run_at", ", '0 3 * * *'", "ignore_error, autonomous = true, true");
     await client.query("INSERT INTO timetable.parameter SELECT max(task_id), 1, NULL FROM timetable.task");
@@ -133,7 +157,7 @@ describe("pg-task import pg_timetable", () => {
     for (const [columns, values, ...steps] of [
       [", run_at", ", '@reboot'", ""],
       [", self_destruct", ", true", ""],
-      [", exclusive_execution", ", true", ""],
+      [", exclusive_execution", ", true", "run_as = 'alice'"],
       ["", "", "kind = 'PROGRAM'"],
       ["", ""],
       ["", "", "run_as = 'alice'", ""],
@@ -146,7 +170,7 @@ describe("pg-task import pg_timetable", () => {
     assert.deepEqual(await lines(), [
       "pg_timetable 1: not mapped: @reboot",
       "pg_timetable 2: not mapped: self_destruct",
-      "pg_timetable 3: not mapped: exclusive_execution",
+      "pg_timetable 3: not mapped: exclusive_execution with run_as",
       "pg_timetable 4: not mapped: it has a task of the kind PROGRAM",
       "pg_timetable 5: not mapped: it has no task",
       "pg_timetable 6: not mapped: its tasks run as several roles",

@@ -152,7 +152,7 @@ test("without any session, it tells whether tasks can start", async () => {
 
 test("it reads when the next task becomes due", async () => {
   const { clockMs, ...nextPlan } = (await claim()).nextPlan;
-  assert.deepEqual(nextPlan, { ms: null, mustLookUp: false });
+  assert.deepEqual(nextPlan, { ms: null, mustLookUp: false, isAloneDue: false });
   assert.ok(clockMs !== null && Math.abs(clockMs - Date.now()) < 60_000);
   await user.query("INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '1 hour')");
   const { ms } = (await claim()).nextPlan;

@@ -24,6 +24,11 @@ const groups: Readonly<Record<string, readonly [columns: string, blockers: reado
   "held and late": ["active => '1 s', plan => '-1 day'", ["too-late", "group-paused"]],
   "without ready": ["ready => NULL", ["out-of-queue"]],
   "with a key": ["key => 'runs'", ["key-runs"]],
+  "of another chain": ["max => 0", ["turn"]],
+  "late and of another chain": ["active => '1 s', plan => '-1 day'", ["too-late", "turn"]],
+  alone: ["alone => 'group'", ["turn"]],
+  "next alone": ["alone => 'group', turn => 1", ["turn"]],
+  "has its turn": ["alone => 'group', turn => 2", []],
   full: ["max => 0", ["group-limit"]],
   roomy: ["max => 1", []],
   gap: ["gap => '2 min'", ["gap"]],
@@ -57,6 +62,9 @@ async function insert(group: string, columns: string): Promise<void> {
 test("the claim takes the due tasks for which the rule has no reason against it, and no others", async () => {
   for (const [group, [columns]] of Object.entries(groups)) await insert(group, columns);
   await user.query(`INSERT INTO task_pause ("group") VALUES ('held'), ('held and late')`);
+  await user.query(
+    `INSERT INTO task_turn (turn, "group", begun) VALUES (1, 'next alone', false), (2, 'has its turn', true), (3, 'of another chain', true), (4, 'late and of another chain', false)`,
+  );
   const circumstances = {
     running:
       'coalesce((SELECT r.count FROM unnest($1::text[], $2::integer[]) AS r(name, count) WHERE r.name = t."group"), 0)',

@@ -167,6 +167,7 @@ const work: readonly (readonly [what: string, sql: string])[] = [
   ],
   ["a dependency", "INSERT INTO task_after VALUES (1, 2)"],
   ["an owed successor", "INSERT INTO task_owed VALUES (1)"],
+  ["a turn", "INSERT INTO task_turn VALUES (1)"],
   ["proofs in the ledger that is emptied first", "INSERT INTO task_ledger_2 VALUES (1, 1, false)"],
   [
     "a row that can be pruned",
@@ -200,7 +201,7 @@ for (const [what, sql] of work) {
     const { found, rest } = await examine();
     assert.notEqual(found, null);
     assert.equal(rest, null);
-    await user.query("TRUNCATE task, task_after, task_owed, task_ledger_2, task_pause");
+    await user.query("TRUNCATE task, task_after, task_owed, task_turn, task_ledger_2, task_pause");
     assert.equal(await mayBegin(), true);
   });
 }

@@ -170,13 +170,14 @@ describe("checks of the task table", () => {
   });
 });
 
-test("the task table has its primary key and its six partial indexes", async () => {
+test("the task table has its primary key and its seven partial indexes", async () => {
   const { rows } = await client.query<{ index: string }>(
     "SELECT pg_get_indexdef(indexrelid) AS index FROM pg_index WHERE indrelid = 'task'::regclass AND indisvalid ORDER BY 1",
   );
   assert.deepEqual(
     rows.map(({ index }) => index),
     [
+      "CREATE INDEX task_alone_idx ON public.task USING btree (id) WHERE ((alone IS NOT NULL) AND (ready IS NOT NULL))",
       "CREATE INDEX task_due_idx ON public.task USING btree (hash, GREATEST(max, 0) DESC, id) WHERE ready",
       "CREATE INDEX task_hold_idx ON public.task USING btree (id) WHERE ((wait > 0) AND (ready IS NOT NULL))",
       "CREATE INDEX task_keep_idx ON public.task USING btree (id) WHERE (keep > '00:00:00'::interval)",

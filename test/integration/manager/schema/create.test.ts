@@ -188,6 +188,7 @@ describe("refuses and leaves unchanged", () => {
           "name text, states text[], groups text[], failures int, next timestamptz, error text, failed timestamptz",
         ],
         ["outbox", "task_outbox", "id bigint, webhook text, task bigint, state text, tries int, next timestamptz"],
+        ["turns", "task_turn", 'turn bigint, "group" text, begun boolean'],
         ["dependencies", "task_after", "predecessor bigint, task bigint"],
       ] as const
     ).map(

@@ -18,6 +18,7 @@ import {
   removeRead,
 } from "../../../../src/manager/dependencies/release.sql.js";
 import { nextPlan, markDue, markListedDue, readMarkable } from "../../../../src/manager/groups/plannedTasks.sql.js";
+import { beginTurns, endTurns, readTurns, takeTurns } from "../../../../src/manager/groups/turns.sql.js";
 import { retryPauses } from "../../../../src/manager/sql/pauseGroup.sql.js";
 import { findProvenRuns } from "../../../../src/manager/recovery/discardUnconfirmed.js";
 import { readClaimedRows, rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
@@ -47,8 +48,11 @@ async function reads(
   return (await plannedNodes(manager, work, mode))
     .filter((node) => node["Relation Name"] === "task" && node["Node Type"] !== "ModifyTable")
     .map((node) => {
-      // The index of tasks to look up contains only the rows that are wanted.
-      const bounded = node["Index Cond"] !== undefined || node["Index Name"] === table.holdIndex;
+      // The indexes of tasks to look up, and of those that are to run alone, contain only the rows that are wanted.
+      const bounded =
+        node["Index Cond"] !== undefined ||
+        table.holdIndex === node["Index Name"] ||
+        table.aloneIndex === node["Index Name"];
       return `${node["Node Type"]} ${node["Index Name"] ?? ""}${bounded ? "" : " over all rows"}`;
     });
 }
@@ -130,6 +134,10 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
   "delete awaited": (stub) => deleteAwaited(stub, table, ids),
   "remove read dependencies": (stub) => removeRead(stub, table),
   "mark due": (stub) => markDue(stub, table),
+  "end turns": (stub) => endTurns(stub, table, ids, ids),
+  "take turns": (stub) => takeTurns(stub, table, ids, ids),
+  "begin turns": (stub) => beginTurns(stub, table, ids),
+  turns: (stub) => readTurns(stub, table, ids),
   "due task ids": (stub) => readMarkable(stub, table, ids),
   "mark these due": (stub) => markListedDue(stub, table, ids),
   "still owned": (stub) => readClaimedRows(stub, table, ids),

@@ -20,6 +20,7 @@ const all = {
   task_outbox: "key",
   task_owed: "key",
   task_pause: "key",
+  task_turn: "key",
   task_webhooks: "key",
 };
 
@@ -46,7 +47,7 @@ test("with a publication FOR ALL TABLES, pauses end and tasks run", async () => 
   assert.deepEqual(await identities(), all);
   await pgTask.stop();
   await client.query(
-    "DROP TABLE task_after, task_group_failures, task_home, task_ledger_1, task_ledger_2, task_outbox, task_owed, task_pause, task_webhooks",
+    "DROP TABLE task_after, task_group_failures, task_home, task_ledger_1, task_ledger_2, task_outbox, task_owed, task_pause, task_turn, task_webhooks",
   );
   await pgTask.start({ url: database.url });
   assert.deepEqual(await identities(), all);

@@ -37,7 +37,7 @@ await pgTask.start({ url: database.url, "pg_task.json": [{ data: name, user: own
 const grants = `
   GRANT INSERT (input), SELECT (id) ON task TO ${producer};
   GRANT USAGE ON SEQUENCE task_id_seq TO ${producer};
-  GRANT SELECT ON task, task_pause, task_owed, task_stats, task_errors, task_groups, task_schedules TO ${reader}`;
+  GRANT SELECT ON task, task_pause, task_owed, task_turn, task_stats, task_errors, task_groups, task_schedules TO ${reader}`;
 await admin.query(grants);
 
 it("lets producers insert with and without a plan set in their session", async () => {
