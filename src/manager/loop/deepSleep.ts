@@ -4,7 +4,7 @@ import { longestTimerMs } from "../../shared/backoff.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { nextPlanQuery } from "../groups/plannedTasks.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { maxSleepMs, minThreadSleepMs, sleepAtOnceCheckMs } from "../model/tuning.js";
+import { maxSleepMs, minThreadSleepMs, outboxPauseMs, sleepAtOnceCheckMs } from "../model/tuning.js";
 import type { ManagerComponents } from "./components.js";
 
 interface DeepSleepOptions {
@@ -122,7 +122,9 @@ export class DeepSleep {
   async #offer(client: Client): Promise<void> {
     const upkeepMs = this.#options.upkeepMs();
     // What is to be done soon is often done once, when the table has just become quiet.
-    this.#nextOfferAt = performance.now() + Math.min(maxSleepMs, upkeepMs < minThreadSleepMs ? upkeepMs : Infinity);
+    const soonMs = upkeepMs < minThreadSleepMs ? upkeepMs : Infinity;
+    const sendingMs = this.#components.webhooks.isSending ? outboxPauseMs.failed : Infinity;
+    this.#nextOfferAt = performance.now() + Math.min(maxSleepMs, soonMs, sendingMs);
     const wakeMs = await this.#readWakeMs(client);
     if (wakeMs === null) return;
     this.#state = "offered";

@@ -176,7 +176,7 @@ export class ManagerLoop {
     }
     // A task may end long after it was claimed, when nothing else (`#stayAwake`) notifies the pruner.
     if (outcome.ended > 0 || outcome.expired > 0) pruner.touch();
-    const { again, mayHavePlanned } = await this.#upkeep.step(this.#client);
+    const { again, mayHavePlanned } = await this.#upkeep.step(this.#client, mayEnd);
     this.#changed ||= mayHavePlanned;
     const mustCheck = await this.#updateBusyMode(outcome);
     const isIdle = busyMode.isNotified && this.#isIdle(outcome);

@@ -26,8 +26,12 @@ export class Upkeep {
     );
   }
 
-  /** Returns whether more steps should follow at once, and whether tasks may have been planned. */
-  async step(client: Client): Promise<{ readonly again: boolean; readonly mayHavePlanned: boolean }> {
+  /**
+   * Returns whether more steps should follow at once, and whether tasks may have been planned.
+   *
+   * @param isLast whether the manager ends if there is nothing more to do
+   */
+  async step(client: Client, isLast: boolean): Promise<{ readonly again: boolean; readonly mayHavePlanned: boolean }> {
     const { clockSteps, knownSettings, ledgers, owed, pruner, webhooks, zoneChanges } = this.#components;
     await ledgers.rotate(client);
     const canPruneMore = await falseIfTransient(() => pruner.step(client, knownSettings.batch));
@@ -39,7 +43,7 @@ export class Upkeep {
     const canPlanMore = plansOwed && (await falseIfTransient(() => owed.step(client)));
     const haveDependentsChanged = await this.stepDependencies(client);
     await falseIfTransient(async () => {
-      await webhooks.step(client);
+      await webhooks.step(client, isLast);
       return false;
     });
     return {

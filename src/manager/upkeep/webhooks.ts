@@ -62,13 +62,17 @@ export class Webhooks {
     return isUsed ? Math.max(0, this.#lookAt - performance.now()) : Infinity;
   }
 
-  /** Called after each cycle, because in each one, tasks may have ended. Throws if the connection is lost. */
-  async step(client: Client): Promise<void> {
+  /**
+   * Called after each cycle, because in each one, tasks may have ended. Throws if the connection is lost.
+   *
+   * @param isLast whether the manager ends if there is nothing to send, so that it has to be known at once
+   */
+  async step(client: Client, isLast: boolean): Promise<void> {
     const webhooks = this.#webhooks;
     if (webhooks.length === 0 && !this.isSending) return;
     const now = performance.now();
     this.#lookAt = this.#notBefore;
-    if (now < this.#notBefore) return;
+    if (now < this.#notBefore && !isLast) return;
     this.#notBefore = now + outboxPauseMs.failed;
     await this.#writeAnswers(client);
     const isWaiting = await this.#look(client, webhooks);
