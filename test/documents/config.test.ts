@@ -6,6 +6,7 @@ import { test } from "../support/limitedTest.js";
 import { startPgTask } from "../support/pgTask.js";
 import { configFolder } from "../support/configFile.js";
 import { projectPath, projectText } from "../support/project.js";
+import { webhookSecret } from "../support/webhookReceiver.js";
 
 const database = await createDatabase("empty");
 const files = [
@@ -49,11 +50,13 @@ for (const [index, { file, text }] of configurations.entries()) {
       SHOP_PASSWORD: "secret",
       TASKS_PASSWORD: "secret",
       PG_TASK_TOKEN: "secret-secret-secret",
+      HOOK_SECRET: webhookSecret,
+      TASK_HOOK_SECRET: webhookSecret,
     };
     const { code, stdout, stderr } = await cli(["check"], { cwd, env });
     assert.equal(code, 0, stderr);
     assert.match(stdout, /^entries$/m);
-    assert.doesNotMatch(stdout + stderr, /secret/);
+    assert.doesNotMatch(stdout + stderr, /secret(?!":"\*\*\*")|whsec_/);
   });
 }
 

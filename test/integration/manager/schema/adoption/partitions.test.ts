@@ -111,8 +111,8 @@ async function reads(work: (stub: Client) => Promise<unknown>): Promise<string[]
   return (
     (await plannedNodes(manager, work))
       .filter((node) => node["Node Type"].endsWith("Scan") && node["Relation Name"] !== undefined)
-      // The ledgers are small and are read completely.
-      .filter((node) => node["Relation Name"]?.startsWith("task_ledger_") !== true)
+      // These are small and are read completely.
+      .filter((node) => !/^task_(?:ledger_|turn$)/.test(node["Relation Name"] ?? ""))
       .map((node) => `${node["Node Type"]} ${node["Relation Name"]}`)
   );
 }
