@@ -172,6 +172,8 @@ class Race {
       },
       components: (components) => ({
         poolScaler: Object.assign(components.poolScaler, { closeAll: async () => slept() }),
+        // The cycle above does not find out that no chain runs alone.
+        turns: Object.assign(components.turns, { restart: () => components.turns.settle() }),
         // A cycle that prunes could find a task whose wake-up was lost.
         ...withoutPruning(components),
       }),
