@@ -6,6 +6,7 @@ import { PgTask } from "../../support/pgTask.js";
 import { projectPath } from "../../support/project.js";
 import { insertTask, waitForRun, waitForState } from "../../support/tasks.js";
 import { token, Web } from "../../support/web.js";
+import { WebhookReceiver, webhookSecret } from "../../support/webhookReceiver.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
@@ -202,7 +203,10 @@ it("does not count tasks of paused groups as late", async () => {
 });
 
 it("changes every metric, and resets those of the current state", async () => {
+  const receiver = await WebhookReceiver.started();
+  receiver.answer = (response) => response.writeHead(500).end();
   const web = await start({
+    "pg_http.webhooks": [{ url: receiver.url("/ends"), secret: webhookSecret }],
     "pg_task.slow": "1 ms",
     "pg_task.share": "/",
     "pg_task.json": [
