@@ -247,7 +247,7 @@ test("where the manager's user is no superuser, a remote task needs a password",
   await manager.stop();
   await admin.query(`DO $$ BEGIN CREATE ROLE remote_ordinary LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$`);
   await admin.query("ALTER TABLE task OWNER TO remote_ordinary");
-  for (const table of ["task_pause", "task_home", "task_ledger_1", "task_ledger_2"])
+  for (const table of ["task_pause", "task_home", "task_turn", "task_ledger_1", "task_ledger_2"])
     await admin.query(`ALTER TABLE ${table} OWNER TO remote_ordinary`);
   await admin.query("GRANT ALL ON SCHEMA public TO remote_ordinary");
   const ordinary = await startManager("remote_ordinary");
