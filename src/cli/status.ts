@@ -24,6 +24,8 @@ import {
   describeForeignHolder,
   remedyOfHolder,
 } from "../tasks/queries/clusterProcesses.js";
+import { describeTurn } from "../shared/openTurn.js";
+import { readOpenTurns } from "../tasks/queries/turns.js";
 import { readWebhooks } from "../tasks/queries/webhooks.js";
 import { describeWebhook } from "./support/describeWebhook.js";
 import { readHiddenRows } from "../tasks/queries/hiddenRows.js";
@@ -150,6 +152,7 @@ const unreadStatus = (entry: Entry, error: ErrorReport) => ({
   counts: null,
   pauses: [],
   pausedSchedules: null,
+  turns: [],
   webhooks: [],
 });
 
@@ -182,6 +185,7 @@ export async function queryTableStatus({ client, table, entry }: OpenTable, maxR
     counts: await readRowCounts(client, table, backlog),
     pauses: await readPauses(client, table),
     pausedSchedules: await readPausedSchedules(client, table),
+    turns: await readOpenTurns(client, table),
     webhooks: await readWebhooks(client, table),
   };
 }
@@ -276,6 +280,7 @@ export function formatTableStatus(status: TableStatus, selecting: TableOptions |
       return `paused     ${what} since ${formatTime(since)}${reason === null ? "" : `: ${reason}`}`;
     }),
     ...formatPausedSchedules(status.pausedSchedules, selecting),
+    ...status.turns.map((turn) => `alone      task ${turn.task} ${describeTurn(turn)}`),
     ...status.webhooks.map((webhook) => `webhook    ${describeWebhook(webhook)}`),
   ];
 }

@@ -49,10 +49,10 @@ SELECT w.name, w.failures, coalesce(d.due, '[]') AS due,
 FROM unnest($1::text[], $2::integer[]) AS g(name, sending) JOIN ${qualifiedWebhooks} AS w ON w.name = g.name
 CROSS JOIN LATERAL (
   SELECT json_agg(json_build_object('id', o.id::text, 'task', o.task::text, 'state', o.state, 'group', o."group", 'key', o.key, 'plan', o.plan,
-    'start', o.start, 'stop', o.stop, 'error', o.error, 'created', o.created, 'tries', o.tries) ORDER BY o.next, o.id) AS due, array_agg(o.id) AS ids
+    'start', o.start, 'stop', o.stop, 'error', o.error, 'created', o.created, 'tries', o.tries) ORDER BY o.next) AS due, array_agg(o.id) AS ids
   FROM (
     SELECT * FROM ${qualifiedOutbox} AS o WHERE o.webhook = w.name AND o.next <= now() AND o.id <> ALL ($3::bigint[])
-    ORDER BY o.next, o.id
+    ORDER BY o.next
     LIMIT CASE WHEN w.next > now() THEN 0 ELSE greatest(0, CASE WHEN w.failures > 0 THEN 1 ELSE ${maxRequests} END - g.sending) END
   ) AS o
 ) AS d LEFT JOIN LATERAL (
@@ -114,11 +114,11 @@ export async function limitOutbox(
   const { rows } = await client.query<{ name: string; dropped: number }>({
     name: "limit outbox",
     text: `
-WITH dropped AS (
-  DELETE FROM ${qualifiedOutbox} AS o USING (
-    SELECT g.name, (SELECT m.id FROM ${qualifiedOutbox} AS m WHERE m.webhook = g.name ORDER BY m.id DESC OFFSET ${outboxLimits.ends} LIMIT 1) AS id
-    FROM unnest($1::text[]) AS g(name)
-  ) AS b
+WITH bound AS MATERIALIZED (
+  SELECT g.name, (SELECT m.id FROM ${qualifiedOutbox} AS m WHERE m.webhook = g.name ORDER BY m.id DESC OFFSET ${outboxLimits.ends} LIMIT 1) AS id
+  FROM unnest($1::text[]) AS g(name)
+), dropped AS (
+  DELETE FROM ${qualifiedOutbox} AS o USING bound AS b
   WHERE o.webhook = b.name AND (o.id <= b.id OR o.created < now() - interval '${outboxLimits.days} days')
   RETURNING o.webhook
 )

@@ -78,6 +78,13 @@ const tableSummarySchema = object("Summary", {
       "all runs of the last hour, if this process knows any, else those among the newest 1,000 rows; and when the first and the last of them ended",
   }),
   paused: list(z.object({ group: textOrNull(), since: timeSchema, reason: textOrNull() })),
+  turns: list(
+    z.object({
+      task: text("the first task of a chain that runs alone, or is the next to do so"),
+      group: textOrNull("in which nothing else starts; null: in the whole table"),
+      begun: z.boolean(),
+    }),
+  ),
   webhooks: list(
     z.object({
       name: text(),

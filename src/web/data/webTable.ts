@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { readOpenTurns } from "../../tasks/queries/turns.js";
 import { readWebhooks } from "../../tasks/queries/webhooks.js";
 import { countOwed } from "../../manager/schema/owedTable.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
@@ -145,10 +146,11 @@ export class WebTable {
       const latency = this.history.latencies() ?? (await readLatencies(client, this.table));
       const paused = await readPauses(client, this.table);
       const owed = await countOwed(client, this.table);
+      const turns = await readOpenTurns(client, this.table);
       const webhooks = await readWebhooks(client, this.table);
       const oldestUnpausedMs = paused.length === 0 ? oldestDueMs : await readOldestUnpaused(client, this.table);
       this.history.setDue(due.value ?? due.least);
-      return { ...counts, due, oldestDueMs, oldestUnpausedMs, ...latency, owed, paused, webhooks };
+      return { ...counts, due, oldestDueMs, oldestUnpausedMs, ...latency, owed, paused, turns, webhooks };
     });
   }
 }

@@ -12,6 +12,7 @@ import { PauseButton, TableActions } from "./pauses.js";
 import { useResource } from "./resource.js";
 import { Alert, DataTable, GroupLink, SearchBox, StaleNotice, unknown } from "./parts.js";
 import { formatDuration } from "../../shared/formatDuration.js";
+import { describeTurn } from "../../shared/openTurn.js";
 import { printableLine } from "../../shared/printable.js";
 import { taskStates } from "../../shared/taskState.js";
 
@@ -51,6 +52,20 @@ function notices({ id, manager, error, summary }: TableInfo): VNode {
         </p>
         <${PauseButton} table=${id} group=${group} paused=${summary.paused} />
       </div>`,
+  )}
+  ${summary?.turns.map(
+    (turn) =>
+      html`<p class="notice" key=${turn.task}>
+        <a href=${`/tables/${id}/tasks/${turn.task}`}>Task ${turn.task}</a> ${printableLine(describeTurn(turn))}.
+      </p>`,
+  )}
+  ${summary?.webhooks.map(
+    ({ name, waiting, failures, error: reason, failedAt }) =>
+      failures > 0 &&
+      html`<p class="notice bad" key=${name}>
+        ${`Webhook ${name} has not accepted ${waiting === 1 ? "the end of a task" : `the ends of ${numberText(waiting)} tasks`}`}
+        ${reason !== null && `: ${printableLine(reason)}`}${failedAt !== null && ` (last tried ${fullTimeText(failedAt)})`}
+      </p>`,
   )}`;
 }
 

@@ -16,7 +16,9 @@ await pgTask.stop();
 const filling = await connectTo(original.target);
 await filling.query(`
   INSERT INTO task (id, input, "group", rule) VALUES (101, 'SELECT 1', 'a', NULL), (102, 'SELECT 2', 'b', '* * * * *');
-  INSERT INTO task (id, input, "group", state, owner, take, plan) VALUES (103, 'SELECT 3', 'c', 'WORK', '1 0 0', now(), now())`);
+  INSERT INTO task (id, input, "group", state, owner, take, plan) VALUES (103, 'SELECT 3', 'c', 'WORK', '1 0 0', now(), now());
+  INSERT INTO task_webhooks (name, states) VALUES ('ends', '{DONE}');
+  INSERT INTO task_outbox (webhook, task, state, "group", stop) VALUES ('ends', 100, 'DONE', 'a', now())`);
 await filling.end();
 const [plain, stopping, label, edited, loaded] = [
   await copyDatabase(original),
@@ -70,6 +72,8 @@ test("accept-copy --stop-schedules ends the schedules, and the rest runs at once
   );
   await pgTask.line("copy accepted");
   const client = await plain.connect();
+  // The original tells it.
+  assert.equal(await valueOf(client, "SELECT count(*)::integer FROM task_outbox"), 0);
   for (const id of ["101", "103"]) await waitForState(client, id, "DONE");
   assert.equal((await states(plain))["102"], "STOP");
   const again = await cli(["accept-copy"], { env });

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { cli } from "../../support/cli.js";
 import { connectTo } from "../../support/connectTo.js";
 import { test } from "../../support/limitedTest.js";
 import { processesOfFile } from "../../support/process.js";
@@ -34,6 +35,8 @@ test("a chain that runs alone goes on alone after a crash between two of its ste
   const next = await startProcess(options);
   await next.line("ready");
   await waitForRow(client, "SELECT FROM task_turn WHERE begun");
+  const { stdout } = await cli(["status"], { cwd: next.cwd });
+  assert.ok(stdout.includes(`\n  alone      task ${first} runs alone in the table\n`), stdout);
   await locker.query("ROLLBACK");
   await locker.end();
   await waitForState(client, second, "DONE");

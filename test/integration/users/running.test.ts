@@ -11,6 +11,7 @@ import { configFolder } from "../../support/configFile.js";
 import { projectText } from "../../support/project.js";
 import { only, waitForRow, type TaskRow } from "../../support/tasks.js";
 import { opened, password, UsersServer } from "../../support/users.js";
+import { WebhookReceiver, webhookSecret } from "../../support/webhookReceiver.js";
 
 const limit = { timeout: 120_000 };
 const users = await UsersServer.start("superuser");
@@ -80,6 +81,23 @@ it("only the owner's tasks run alone, whoever claims to be the manager", limit, 
   await release();
   await users.ended(id);
   assert.equal((await users.run(tasks, "SELECT 1", { alone: "table" })).state, "DONE");
+});
+
+it("the ends of everybody's tasks are told to webhooks, which no author can read or write", limit, async () => {
+  const receiver = await WebhookReceiver.started();
+  await pgTask.reload({ ...config, "pg_http.webhooks": [{ url: receiver.url(), secret: webhookSecret }] });
+  await waitForRow(admin, "SELECT FROM pg_trigger WHERE tgname LIKE 'task_webhook%' HAVING count(*) = 2");
+  const { id } = await users.run(alice, "SELECT 1/0");
+  assert.equal((await receiver.endOf(id)).body.type, "task.fail");
+  const planned = await users.insert(bob, "SELECT 1", { plan: "infinity" });
+  await bob.query("UPDATE task SET state = 'STOP' WHERE id = $1", [planned]);
+  assert.equal((await receiver.endOf(planned)).body.type, "task.stop");
+  for (const sql of ["SELECT FROM task_outbox", "SELECT FROM task_webhooks", "DELETE FROM task_outbox"])
+    await assert.rejects(alice.query(sql), (error) => sqlState(error) === "42501");
+  const { error } = await users.run(bob, "DELETE FROM public.task_outbox");
+  assert.match(error ?? "", /permission denied for table task_outbox/);
+  await pgTask.reload(config);
+  await pgTask.line("webhooks changed", 2);
 });
 
 it("a remote task does not borrow what the owner could do there", limit, async () => {

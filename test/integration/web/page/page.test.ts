@@ -81,6 +81,23 @@ describe("the page", { skip: noBrowserReason }, () => {
     await page.locator(row(id)).waitFor();
   });
 
+  it("shows a chain that runs alone and what waits for it, and a webhook that fails", async () => {
+    await client.query(`INSERT INTO task_webhooks (name, states, failures, error, failed) VALUES ('ends', '{FAIL}', 2, 'status 503', now());
+      INSERT INTO task_outbox (webhook, task, state, "group", stop) SELECT 'ends', n, 'FAIL', 'g', now() FROM generate_series(1, 2) AS n;
+      SELECT pg_advisory_lock(2)`);
+    const alone = await insertTask(client, "SELECT FROM pg_advisory_xact_lock_shared(2)", { alone: "table" });
+    await waitForRun(client, alone);
+    const page = await openPage(web, `/tables/${table}`);
+    await page.getByText(`Task ${alone} runs alone in the table.`).waitFor();
+    await page.getByText(/^Webhook ends has not accepted the ends of 2 tasks: status 503 \(last tried /).waitFor();
+    const other = await insertTask(client, "SELECT 1");
+    await page.goto(`${web.url}/tables/${table}/tasks/${other}`);
+    await page.getByText(`it waits for the chain of task ${alone}, which runs alone in the table`).waitFor();
+    await client.query("SELECT pg_advisory_unlock(2)");
+    await page.locator("main .state.s-DONE").first().waitFor();
+    await client.query("DELETE FROM task_outbox; DELETE FROM task_webhooks");
+  });
+
   it("asks for a missing or wrong token", async () => {
     const page = await openPage(web, "/", { token: null });
     await page.getByLabel("Token").waitFor();
