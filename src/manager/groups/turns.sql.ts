@@ -14,6 +14,8 @@ import {
 import type { TaskTable } from "../schema/taskTable.js";
 import { hasId, isAlone, isReady } from "../sql/fragments.sql.js";
 
+const maxTurnCandidates = 100;
+
 /**
  * Ends the turns of chains that have ended, or that wait for a time, a pause or a task of no chain: nobody else could
  * start meanwhile, perhaps for ever. Returns their number.
@@ -37,7 +39,7 @@ WITH claimed AS MATERIALIZED (
   SELECT ${turnOf("t")} AS turn, t.plan <= now() AND NOT ${isGroupPaused(table, "t")} AND ${isNotIn("t.id", "$2")} AS due,
     t.attempt > 0 AND t.plan < 'infinity' OR t.wait >= 0 AND NOT EXISTS (
       SELECT FROM ${qualified} AS p WHERE p.id = ANY (t.after) AND (p.ready IS NOT NULL OR p.owner IS NOT NULL)) AS follows
-  FROM ${qualified} AS t WHERE ${isAlone} AND ${runsAlone(table, "t")}
+  FROM ${qualified} AS t WHERE ${isAlone} AND ${runsAlone(table, "t")} AND ${turnOf("t")} = ANY (ARRAY(SELECT u.turn FROM ${turns} AS u))
 )
 DELETE FROM ${turns} AS u WHERE NOT EXISTS (SELECT FROM claimed AS c WHERE c.turn = u.turn)
   AND NOT EXISTS (SELECT FROM waiting AS w WHERE w.turn = u.turn AND (w.due OR u.begun AND w.follows))`,
@@ -49,7 +51,8 @@ DELETE FROM ${turns} AS u WHERE NOT EXISTS (SELECT FROM claimed AS c WHERE c.tur
 /**
  * Lets the chains take turns that are due, in the order of their planned times. A chain that is alone in the table takes
  * its turn when nobody has one, and those behind it wait for that. Of each group, one chain can have a turn. A task whose
- * row is locked could not start, so others need not wait for it. Returns the number of turns taken.
+ * row is locked could not start, so others need not wait for it. Considers only the earliest chains without a turn, so
+ * that many that wait do not make each turn slower. Returns the number of turns taken.
  */
 export async function takeTurns(
   client: Client,
@@ -64,8 +67,10 @@ export async function takeTurns(
 WITH due AS MATERIALIZED (
   SELECT ${turnOf("t")} AS turn, t.plan, CASE WHEN t.alone = 'group' THEN t."group" END AS "group" FROM ${qualified} AS t
   WHERE ${isAlone} AND ${runsAlone(table, "t")} AND t.plan <= now() AND NOT ${isLate("t.")} AND NOT ${isGroupPaused(table, "t")}
-    AND NOT EXISTS (SELECT FROM ${turns} AS u WHERE u."group" IS NULL OR u.turn = ${turnOf("t")}) AND ${isNotIn("t.id", "$1")} AND ${isKeyFree(table, "$2")}
-  FOR NO KEY UPDATE OF t SKIP LOCKED
+    AND NOT EXISTS (
+      SELECT FROM ${turns} AS u WHERE u."group" IS NULL OR u.turn = ${turnOf("t")} OR t.alone = 'group' AND u."group" = t."group")
+    AND ${isNotIn("t.id", "$1")} AND ${isKeyFree(table, "$2")}
+  ORDER BY t.plan, t.id LIMIT ${maxTurnCandidates} FOR NO KEY UPDATE OF t SKIP LOCKED
 ), first AS MATERIALIZED (
   SELECT DISTINCT ON ("group") turn, plan, "group" FROM due ORDER BY "group", plan, turn
 )

@@ -67,7 +67,10 @@ export class Turns {
     const { running, claimed, rejected, skipped } = readTasks();
     const ended = this.#count === 0 ? 0 : await endTurns(client, table, claimed, rejected);
     this.#yields ||= ended > 0;
-    if (!this.#yields) await takeTurns(client, table, rejected, groups.runningKeys.all);
+    if (!this.#yields) {
+      // Behind many chains of one group there may be one of another.
+      while ((await takeTurns(client, table, rejected, groups.runningKeys.all)) > 0);
+    }
     await beginTurns(client, table, running);
     const { count, due } = await readTurns(client, table, skipped);
     this.#count = count;

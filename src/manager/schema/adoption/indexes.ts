@@ -55,9 +55,9 @@ export const holdIndex: Index = {
 /** The waiting tasks with `alone`. */
 export const aloneIndex: Index = {
   suffix: "alone_idx",
-  column: "id",
+  column: "plan",
   predicate: "((alone IS NOT NULL) AND (ready IS NOT NULL))",
-  definition: "(id) WHERE alone IS NOT NULL AND ready IS NOT NULL",
+  definition: "(plan) WHERE alone IS NOT NULL AND ready IS NOT NULL",
   unique: false,
 };
 

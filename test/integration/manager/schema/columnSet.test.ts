@@ -177,7 +177,7 @@ test("the task table has its primary key and its seven partial indexes", async (
   assert.deepEqual(
     rows.map(({ index }) => index),
     [
-      "CREATE INDEX task_alone_idx ON public.task USING btree (id) WHERE ((alone IS NOT NULL) AND (ready IS NOT NULL))",
+      "CREATE INDEX task_alone_idx ON public.task USING btree (plan) WHERE ((alone IS NOT NULL) AND (ready IS NOT NULL))",
       "CREATE INDEX task_due_idx ON public.task USING btree (hash, GREATEST(max, 0) DESC, id) WHERE ready",
       "CREATE INDEX task_hold_idx ON public.task USING btree (id) WHERE ((wait > 0) AND (ready IS NOT NULL))",
       "CREATE INDEX task_keep_idx ON public.task USING btree (id) WHERE (keep > '00:00:00'::interval)",
