@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { afterEach } from "node:test";
 import { EventEmitter } from "eventemitter3";
 import type { ErrorReport } from "../../../src/shared/errors.js";
 import type { SleepingTable } from "../../../src/shared/ipc/sleepingTable.js";
@@ -41,7 +42,7 @@ class Sleeper implements WatchedTable {
   }>();
   readonly woken: Promise<string>;
 
-  constructor(wakeMs = longMs) {
+  constructor(wakeMs: number) {
     this.table = { oid, channels: [`pg_task_${oid}`], rollCall: `pg_work_${oid}`, checkSql, wakeMs };
     this.woken = new Promise((resolve) => void this.events.once("woken", resolve));
   }
@@ -52,14 +53,27 @@ class Sleeper implements WatchedTable {
   wake = (reason: string): void => void this.events.emit("woken", reason);
 }
 
-function openWatch(checkTimes = never, role = target.user) {
+const ends: (() => void)[] = [];
+
+// A connection that is still open would keep the process alive, and have the lock that the next test takes.
+afterEach(async () => {
+  for (const end of ends.splice(0)) end();
+  await disconnected();
+});
+
+const disconnected = (): Promise<unknown> =>
+  waitForRow(user, `SELECT WHERE NOT EXISTS (SELECT FROM ${ownSessions} WHERE application_name = 'pg_work sleeping')`);
+
+function openWatch({ checkTimes = never, role = target.user, wakeMs = longMs } = {}) {
   const events = new EventEmitter<{ closed: [] }>();
   const closed = new Promise<void>((resolve) => void events.once("closed", resolve));
   const watch = new WatchConnection(
     { ...target, user: role },
     { log: silentLog, closed: () => void events.emit("closed"), checkTimes },
   );
-  return { watch, closed };
+  const sleeper = new Sleeper(wakeMs);
+  ends.push(() => watch.remove(sleeper));
+  return { watch, sleeper, closed };
 }
 
 /** Other test files use the same server. */
@@ -69,32 +83,25 @@ const holderSql = `SELECT a.pid FROM pg_locks AS l JOIN pg_stat_activity AS a ON
     AND a.application_name = 'pg_work sleeping'`;
 
 test("a notification wakes the table, also before its lock is taken; without tables, the connection is closed", async () => {
-  const { watch, closed } = openWatch();
-  const sleeper = new Sleeper();
+  const { watch, sleeper, closed } = openWatch();
   assert.equal(await watch.add(sleeper), true);
   await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
   assert.equal(await sleeper.woken, "task");
   watch.remove(sleeper);
   await closed;
-  await waitForRow(
-    user,
-    `SELECT WHERE NOT EXISTS (SELECT FROM ${ownSessions} WHERE application_name = 'pg_work sleeping')`,
-  );
+  await disconnected();
   await user.query("TRUNCATE task");
 });
 
 test("the time of the next planned task wakes the table", async () => {
-  const { watch } = openWatch();
-  const sleeper = new Sleeper(50);
+  const { watch, sleeper } = openWatch({ wakeMs: 50 });
   await watch.add(sleeper);
   assert.equal(await watch.lock(sleeper), true);
   assert.equal(await sleeper.woken, "task");
-  watch.remove(sleeper);
 });
 
 test("a check finds a task without a notification, after it has waited for a lock on the table", async () => {
-  const { watch } = openWatch(often);
-  const sleeper = new Sleeper();
+  const { watch, sleeper } = openWatch({ checkTimes: often });
   await watch.add(sleeper);
   await watch.lock(sleeper);
   await user.query("BEGIN; LOCK TABLE task; ALTER TABLE task DISABLE TRIGGER task_wake_up");
@@ -105,35 +112,29 @@ test("a check finds a task without a notification, after it has waited for a loc
   );
   await user.query("COMMIT");
   assert.equal(await sleeper.woken, "task");
-  watch.remove(sleeper);
   await user.query("ALTER TABLE task ENABLE TRIGGER task_wake_up; TRUNCATE task");
 });
 
 test("a check that fails wakes the table, so that its manager reports why", async () => {
-  const { watch } = openWatch(often);
-  const sleeper = new Sleeper();
+  const { watch, sleeper } = openWatch({ checkTimes: often });
   await user.query("ALTER TABLE task RENAME TO task_moved");
   await watch.add(sleeper);
   await watch.lock(sleeper);
   assert.equal(await sleeper.woken, "error");
-  watch.remove(sleeper);
   await user.query("ALTER TABLE task_moved RENAME TO task");
 });
 
 test("the lock cannot be taken while another manager has it", async () => {
-  const { watch } = openWatch();
-  const sleeper = new Sleeper();
+  const { watch, sleeper } = openWatch();
   await watch.add(sleeper);
   await user.query("SELECT pg_advisory_lock($1, $2)", [lockClasses.manager, oid]);
   assert.equal(await watch.lock(sleeper), false);
   await user.query("SELECT pg_advisory_unlock($1, $2)", [lockClasses.manager, oid]);
-  watch.remove(sleeper);
 });
 
 test("a login that the server refuses by now shows while the table sleeps, and so does its end", async () => {
   await user.query("CREATE ROLE watcher LOGIN");
-  const { watch } = openWatch({ ...never, loginMs: 20, refusedMs: 20 }, "watcher");
-  const sleeper = new Sleeper();
+  const { watch, sleeper } = openWatch({ checkTimes: { ...never, loginMs: 20, refusedMs: 20 }, role: "watcher" });
   await watch.add(sleeper);
   assert.equal(await watch.lock(sleeper), true);
   const next = () => new Promise((resolve) => void sleeper.events.once("refused", resolve));
@@ -143,13 +144,11 @@ test("a login that the server refuses by now shows while the table sleeps, and s
   const accepted = next();
   await user.query("ALTER ROLE watcher LOGIN");
   assert.equal(await accepted, null);
-  watch.remove(sleeper);
 });
 
 for (const how of ["ended by the server", "cut silently"] as const) {
   test(`after the connection was ${how}, the table is watched and locked again, and tasks are found`, async () => {
-    const { watch } = openWatch();
-    const sleeper = new Sleeper();
+    const { watch, sleeper } = openWatch();
     await watch.add(sleeper);
     await watch.lock(sleeper);
     const { pid } = await waitForRow<{ pid: number }>(user, holderSql);
@@ -160,15 +159,13 @@ for (const how of ["ended by the server", "cut silently"] as const) {
     await waitForRow(user, `${holderSql} AND a.pid <> ${pid}`);
     await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
     assert.equal(await sleeper.woken, "task");
-    watch.remove(sleeper);
     await user.query("TRUNCATE task");
   });
 }
 
 test("if another manager has taken the lock while the connection was lost, the table is woken", async () => {
-  const { watch } = openWatch();
+  const { watch, sleeper } = openWatch();
   const other = await database.connect();
-  const sleeper = new Sleeper();
   await watch.add(sleeper);
   await watch.lock(sleeper);
   const { pid } = await waitForRow<{ pid: number }>(user, holderSql);
@@ -178,13 +175,11 @@ test("if another manager has taken the lock while the connection was lost, the t
   await user.query("SELECT pg_terminate_backend($1)", [pid]);
   await locked;
   assert.equal(await sleeper.woken, "lock lost");
-  watch.remove(sleeper);
   await other.end();
 });
 
 test("another process that asks who holds the lock gets an answer", async () => {
-  const { watch } = openWatch();
-  const sleeper = new Sleeper();
+  const { watch, sleeper } = openWatch();
   await watch.add(sleeper);
   await watch.lock(sleeper);
   const asking = await connectClient(database.target, { applicationName: "asks" });
@@ -196,6 +191,5 @@ test("another process that asks who holds the lock gets an answer", async () => 
   });
   await ask();
   assert.equal(await answer, (await waitForRow<{ pid: number }>(user, holderSql)).pid);
-  watch.remove(sleeper);
   await asking.end();
 });
