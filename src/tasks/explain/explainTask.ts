@@ -295,7 +295,7 @@ function rowLockReasons({ lock }: TableSituation): Reason[] {
 
 function aheadReasons({ ahead, aheadMore }: TaskSituation): Reason[] {
   if (ahead === 0) return [];
-  const text = `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come first (a larger max first, then the smaller id)`;
+  const text = `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task of its group comes" : "tasks of its group come"} first (a larger max first, then the smaller id)`;
   return [reason("behind-others", text)];
 }
 

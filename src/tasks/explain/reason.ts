@@ -157,7 +157,7 @@ function waitsForTurn({ alone, turn, turnWaitsFor }: TaskSituation): Told {
   const where = turn.group === null ? "the table" : `group ${JSON.stringify(turn.group)}`;
   const chain = `it waits for the chain of task ${turn.id}`;
   if (turn.begun) return { text: `${own}${chain}, which runs alone in ${where}`, tasks };
-  return { text: `${own}${chain}, which runs alone in ${where} when ${ends}`, tasks };
+  return { text: `${own}${chain}, which is to run alone in ${where} as soon as ${ends}`, tasks };
 }
 
 function groupLimit({ id, group, max, groupRuns, claimedOfGroup }: TaskSituation, { qualified }: Table): Told {

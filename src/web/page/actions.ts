@@ -6,11 +6,14 @@ import { exactly } from "../../shared/count.js";
 import type { ChangeEffects } from "../../tasks/queries/changeEffects.js";
 import type { Schedule } from "../../tasks/queries/schedules.js";
 import { mayChange, post, problemText } from "./apiClient.js";
-import { announce } from "./dialog.js";
+import { announce, ask } from "./dialog.js";
 import { confirmChange, readEffects } from "./effects.js";
 import { useKeptFocus } from "./focus.js";
 
-export type ActedTask = Pick<TaskSummary, "id" | "state" | "plan"> & { held?: boolean; claimed?: boolean };
+export type ActedTask = Pick<TaskSummary, "id" | "state" | "plan" | "rule" | "repeat"> & {
+  held?: boolean;
+  claimed?: boolean;
+};
 
 interface Action {
   readonly name: "stop" | "retry" | "run-now" | "pause" | "resume" | "delete";
@@ -55,11 +58,17 @@ export function scheduleActions({
 }
 
 /** What the question before an action says. An empty text: it is only asked if there is more to say. */
-function questionOf(name: "stop" | "retry" | "run-now" | "delete", state: string): { text: string; confirm: string } {
+function questionOf(
+  name: "stop" | "retry" | "run-now" | "delete",
+  { state, rule, repeat }: ActedTask,
+): { text: string; confirm: string } {
+  const endsSchedule = state === "PLAN" && (rule !== null || repeat !== null) ? " Its schedule ends with it." : "";
   switch (name) {
     case "stop":
       return {
-        text: ["TAKE", "WORK"].includes(state) ? "Its run is cancelled." : "It will not run. Retry plans it again.",
+        text: ["TAKE", "WORK"].includes(state)
+          ? "Its run is cancelled."
+          : `It will not run.${endsSchedule} Retry plans it again.`,
         confirm: "Stop it",
       };
     case "retry":
@@ -71,7 +80,7 @@ function questionOf(name: "stop" | "retry" | "run-now" | "delete", state: string
       return { text: "", confirm: "Plan it for now" };
     case "delete":
       return {
-        text: "Its row is deleted, with its input, output and error. This cannot be undone.",
+        text: `Its row is deleted, with its input, output and error.${endsSchedule} This cannot be undone.`,
         confirm: "Delete it",
       };
     default:
@@ -83,9 +92,15 @@ function questionOf(name: "stop" | "retry" | "run-now" | "delete", state: string
 const hasEffects = (name: string, state: string): boolean => name !== "delete" || state === "PLAN";
 const noEffects: ChangeEffects = { gone: exactly(0), causes: [], pauses: [], paused: exactly(0) };
 
-async function confirmed(table: string, { name, label }: Action, { id, state }: ActedTask) {
-  if (name === "pause" || name === "resume") return { withoutWaiting: false, note: "" };
-  const { text, confirm } = questionOf(name, state);
+async function confirmed(table: string, { name, label }: Action, task: ActedTask) {
+  const { id, state } = task;
+  const asItIs = { withoutWaiting: false, note: "" };
+  if (name === "resume") return asItIs;
+  if (name === "pause") {
+    const text = "None of its runs starts until you resume it.";
+    return (await ask({ title: `Pause schedule ${id}?`, text, confirm: "Pause it" })) === null ? null : asItIs;
+  }
+  const { text, confirm } = questionOf(name, task);
   return await confirmChange(table, hasEffects(name, state) ? await readEffects(table, name, [id]) : noEffects, {
     change: name,
     count: 1,

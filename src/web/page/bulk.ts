@@ -127,7 +127,7 @@ async function confirmed(table: string, kind: ManyChange, { matched: count, effe
     change: kind.name,
     count,
     title: `${kind.label} ${countOf(count)}?`,
-    texts: [`${countOf(count)} ${kind.verb}. These are all that match the filter.`],
+    texts: [`${countOf(count)} ${kind.verb}. These are all that match the filter and ${kind.which}.`],
     confirm: `${kind.label} ${numberText(count)}`,
     always: true,
   });

@@ -11,19 +11,29 @@ export interface ManyChange {
   readonly verb: string;
   /** In which a task can be changed. */
   readonly states: readonly string[];
+  /** What is true of tasks in these states. */
+  readonly which: string;
 }
 
 const ended: readonly TaskState[] = ["DONE", "FAIL", "GONE", "STOP"];
 
 export const changes: readonly ManyChange[] = [
-  { name: "retry", label: "Retry", done: "planned again", verb: "will run again", states: ended },
-  { name: "run-now", label: "Run now", done: "planned for now", verb: "will be due now", states: ["PLAN"] },
+  { name: "retry", label: "Retry", done: "planned again", verb: "will run again", states: ended, which: "have ended" },
+  {
+    name: "run-now",
+    label: "Run now",
+    done: "planned for now",
+    verb: "will be due now",
+    states: ["PLAN"],
+    which: "have not begun",
+  },
   {
     name: "stop",
     label: "Stop",
     done: "stopped",
     verb: "will be stopped. Runs are cancelled",
     states: ["PLAN", "TAKE", "WORK"],
+    which: "have not ended",
   },
   {
     name: "delete",
@@ -31,6 +41,7 @@ export const changes: readonly ManyChange[] = [
     done: "deleted",
     verb: "will be deleted. This cannot be undone",
     states: ["PLAN", ...ended],
+    which: "do not run",
   },
 ];
 

@@ -5,7 +5,7 @@ import type { TaskDetail } from "../api/taskSchemas.js";
 import { printableLine } from "../../shared/printable.js";
 import { mayChange, post, postJson, problemText } from "./apiClient.js";
 import { Code } from "./code.js";
-import { announce } from "./dialog.js";
+import { announce, ask } from "./dialog.js";
 import { BlockerView } from "./blocker.js";
 import { fullTimeText } from "./format.js";
 
@@ -56,6 +56,10 @@ function Remedy(props: { table: string; task: string; reason: Reason; done: () =
     if (busy.current || action === null) return;
     busy.current = true;
     try {
+      if (!(await confirmed(action.name, task))) {
+        busy.current = false;
+        return;
+      }
       if (action.name === "resume") await postJson(`/tables/${table}/resume`, { group: action.group });
       else await post(`/tables/${table}/tasks/${task}/${action.name.replace("-schedule", "")}`);
       setProblem(null);
@@ -76,6 +80,14 @@ function Remedy(props: { table: string; task: string; reason: Reason; done: () =
     ${action === null && hint !== null && html`<small>${printableLine(hint)}</small>`}
     ${statement !== null && html`<${Statement} text=${statement} />`}
     ${blockers.map((blocker) => html`<${BlockerView} key=${blocker.pid} table=${table} task=${task} blocker=${blocker} done=${done} />`)}`;
+}
+
+/** Asks before it changes a task so that it cannot be changed back. */
+async function confirmed(name: ActionName, task: string): Promise<boolean> {
+  if (name !== "run-without-waiting" && name !== "retry-without-waiting") return true;
+  const title = `Run task ${task} without waiting?`;
+  const text = "It forgets the tasks for which it waits, and does not depend on how they end. This cannot be undone.";
+  return (await ask({ title, text, confirm: labels[name][0] })) !== null;
 }
 
 const resumedText = (group: string | null): string =>

@@ -177,14 +177,18 @@ describe("pg-task why", () => {
     const [second = ""] = await tasks.insert({ input: "SELECT 1", group: "solo", max: 9, alone: "group" });
     const [other = ""] = await tasks.insert({ input: "SELECT 1", group: "solo", max: 9 });
     const [whole = ""] = await tasks.insert({ input: "SELECT 1", group: "all", alone: "table" });
-    const chain = `it waits for the chain of task ${first}, which runs alone in group "solo"`;
+    const chain = `it waits for the chain of task ${first}, which`;
+    const runs = `${chain} runs alone in group "solo"`;
     assert.equal(await turnText(first), `it is to run alone in its group: it waits until these have ended: ${held}`);
-    assert.equal(await turnText(other), `${chain} when these have ended: ${held}`);
+    assert.equal(
+      await turnText(other),
+      `${chain} is to run alone in group "solo" as soon as these have ended: ${held}`,
+    );
     await open();
     await tasks.running(first);
-    assert.equal(await turnText(other), chain);
-    assert.equal(await turnText(second), `it is to run alone in its group: ${chain}`);
-    assert.equal(await turnText(whole), `it is to run alone in the table: ${chain}`);
+    assert.equal(await turnText(other), runs);
+    assert.equal(await turnText(second), `it is to run alone in its group: ${runs}`);
+    assert.equal(await turnText(whole), `it is to run alone in the table: ${runs}`);
     await gate.open();
     await tasks.ended(first, second, other, whole);
   });

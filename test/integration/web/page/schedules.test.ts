@@ -90,6 +90,8 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
     const page = await openPage(web, `/tables/${table}/schedules`);
     await page.locator(row(id)).getByText("key nightly job").waitFor();
     await page.locator(row(id)).getByRole("button", { name: "Pause" }).click();
+    await page.getByText("None of its runs starts until you resume it.").waitFor();
+    await page.getByRole("button", { name: "Pause it" }).click();
     await page.locator(row(id)).getByText("paused").waitFor();
     assert.equal((await client.query("SELECT plan::text FROM task WHERE id = $1", [id])).rows[0]?.plan, "infinity");
     await page.locator(row(id)).getByRole("button", { name: "Resume" }).click();

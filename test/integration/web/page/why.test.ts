@@ -61,6 +61,9 @@ describe("the page of a task", { skip: noBrowserReason }, () => {
       .first()
       .waitFor();
     await page.getByRole("button", { name: "Run without waiting" }).click();
+    const question = page.getByRole("dialog");
+    await question.getByText(`Run task ${waiting} without waiting?`).waitFor();
+    await question.getByRole("button", { name: "Run without waiting" }).click();
     await page.locator(".toast", { hasText: `Task ${waiting} no longer waits for others.` }).waitFor();
     await waitForState(client, waiting, "DONE");
 
