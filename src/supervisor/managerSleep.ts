@@ -49,6 +49,7 @@ export class ManagerSleep {
   #memory: { readonly known: ManagerMemory; readonly since: number } | null = null;
   #rest: Rest | null = null;
   #isAsleep = false;
+  #isRefused = false;
   #wakeUp: () => void = () => {};
   #notBefore = 0;
 
@@ -129,7 +130,7 @@ export class ManagerSleep {
       wake: (reason) => this.wake(reason),
       regained: () => this.#options.asleep(),
       refused: (reason) => {
-        if (this.#isAsleep) this.#options.refused(reason);
+        if (this.#isAsleep) this.#setRefused(reason);
       },
       lost: (reason) => {
         this.#memory = null;
@@ -195,5 +196,12 @@ export class ManagerSleep {
     signal.removeEventListener("abort", this.#wakeUp);
     this.#wakeUp = () => {};
     this.#isAsleep = false;
+    // From here on, the manager finds it out.
+    if (this.#isRefused) this.#setRefused(null);
+  }
+
+  #setRefused(reason: ErrorReport | null): void {
+    this.#isRefused = reason !== null;
+    this.#options.refused(reason);
   }
 }

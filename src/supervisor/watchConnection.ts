@@ -1,5 +1,5 @@
 import { Backoff, sleep } from "../shared/backoff.js";
-import { errorMessage, toReport, type ErrorReport } from "../shared/errors.js";
+import { toReport, type ErrorReport } from "../shared/errors.js";
 import type { SleepCheck, SleepingTable } from "../shared/ipc/sleepingTable.js";
 import type { Log } from "../shared/log.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
@@ -14,11 +14,11 @@ import {
 } from "../shared/postgres/client.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import { identifier } from "../shared/postgres/quoting.js";
-import { refusalOfLogin } from "../shared/postgres/refusalOfLogin.js";
 import { answerRollCall, isRollCall, isRollCallQuestion } from "../shared/postgres/rollCall.js";
 import { lockNotAvailable } from "../shared/postgres/sqlStates.js";
 import { lostClientSettings, type StartupSettings } from "../shared/postgres/startupOptions.js";
 import type { ConnectionTarget } from "../shared/postgres/target/target.js";
+import { loginCheckMs, watchLogin } from "./loginWatch.js";
 
 /** A table that somebody holds locked must not keep the others from being checked. */
 const watchSettings: StartupSettings = {
@@ -43,9 +43,7 @@ const checkTimes = {
   perTableMs: 300,
   mostMs: 5 * 60_000,
   lockedMs: 10_000,
-  /** Of the login, which a changed password makes fail without ending this connection. */
-  loginMs: 5 * 60_000,
-  refusedMs: 30_000,
+  login: loginCheckMs,
 };
 /** The checks of tables that fell asleep together are spread over this part of the time between two checks. */
 const checkJitter = 0.2;
@@ -98,7 +96,6 @@ export class WatchConnection {
   readonly #attempted: Promise<void>;
   /** The server's clock minus this process's, in ms. Null until it was read on this connection. */
   #clockOffsetMs: number | null = null;
-  #refusal: ErrorReport | null = null;
 
   /** @param closed called when no table is left, and the connection is closed */
   constructor(
@@ -241,7 +238,14 @@ export class WatchConnection {
       this.#client = client;
       connected();
       for (const watched of known) void this.#resume(client, watched);
-      void this.#keepCheckingLogin(AbortSignal.any([signal, ended.signal]));
+      void watchLogin(this.#target, {
+        times: this.#checkTimes.login,
+        signal: ended.signal,
+        log: this.#log,
+        changed: (refusal) => {
+          for (const { by } of this.#tables.values()) by.refused(refusal);
+        },
+      });
       await Promise.race([lost, aborted]);
       if (!signal.aborted) throw connectionLost(client, "the watching");
     } finally {
@@ -251,28 +255,6 @@ export class WatchConnection {
       this.#watchdog = null;
       await disconnect(client);
     }
-  }
-
-  async #keepCheckingLogin(signal: AbortSignal): Promise<void> {
-    const { loginMs, refusedMs } = this.#checkTimes;
-    this.#setRefusal(null);
-    while (await sleep(this.#refusal === null ? loginMs : refusedMs, signal)) {
-      try {
-        const refusal = await refusalOfLogin(this.#target, applicationNames.managerLogin, signal);
-        if (!signal.aborted) this.#setRefusal(refusal);
-      } catch (error) {
-        this.#log.debug({ reason: errorMessage(error) }, "login check failed");
-      }
-    }
-  }
-
-  #setRefusal(reason: ErrorReport | null): void {
-    if (reason?.message === this.#refusal?.message) return;
-    this.#refusal = reason;
-    const { database } = this.#target;
-    if (reason === null) this.#log.info({ database }, "the server accepts new sessions again");
-    else this.#log.warn({ database, code: reason.code, reason: reason.message }, "the server refuses new sessions");
-    for (const { by } of this.#tables.values()) by.refused(reason);
   }
 
   /** After the connection was lost, tables that have a lock here need it again, and tasks may have been missed. */

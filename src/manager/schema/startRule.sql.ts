@@ -40,7 +40,7 @@ export function startBlockers(table: TaskTable, { running, keyRuns, quietMs }: C
     [isNamedPaused(table, row), "group-paused"],
     [`${row}.ready IS NULL`, "out-of-queue"],
     [dueIf(keyRuns), "key-runs"],
-    [dueIf(isHeld(table, row)), "turn"],
+    [dueIf(waitsForTurn(table, row)), "turn"],
     [dueIf(`${running} > greatest(${row}.max, 0)`), "group-limit"],
     [dueIf(`${hasGap(`${row}.`)} AND ${gapMs(`${row}.`)} > ${quietMs}`), "gap"],
   ];
@@ -140,17 +140,17 @@ export const runsAlone = ({ usersOwner }: TaskTable, task: string): string =>
 export const turnOf = (task: string): string => `coalesce(${task}.turn, ${task}.id)`;
 
 /** SQL condition: the whole table waits for a chain that runs alone, or is the next to do so. */
-const isTableHeld = ({ turns }: TaskTable): string => `EXISTS (SELECT FROM ${turns} WHERE "group" IS NULL)`;
+const tableWaitsForTurn = ({ turns }: TaskTable): string => `EXISTS (SELECT FROM ${turns} WHERE "group" IS NULL)`;
 
 /**
  * SQL condition: a chain that runs alone, or is the next to do so, keeps the task from starting; or the task is to run
  * alone itself, and the turn of its chain has not begun.
  */
-function isHeld(table: TaskTable, task: string): string {
+function waitsForTurn(table: TaskTable, task: string): string {
   const { turns } = table;
-  const isGroupHeld = `${task}."group" = ANY (ARRAY(SELECT "group" FROM ${turns} WHERE "group" IS NOT NULL))`;
+  const groupWaits = `${task}."group" = ANY (ARRAY(SELECT "group" FROM ${turns} WHERE "group" IS NOT NULL))`;
   return `CASE WHEN ${runsAlone(table, task)} THEN (${turnOf(task)} = ANY (ARRAY(SELECT turn FROM ${turns} WHERE begun))) IS NOT TRUE
-      WHEN EXISTS (SELECT FROM ${turns}) THEN ${isTableHeld(table)} OR ${isGroupHeld} ELSE false END`;
+      WHEN EXISTS (SELECT FROM ${turns}) THEN ${tableWaitsForTurn(table)} OR ${groupWaits} ELSE false END`;
 }
 
 /** The columns of a row that `isBarred` reads. */
@@ -159,10 +159,10 @@ export const barredColumns = ({ usersOwner }: TaskTable): string =>
 
 /** SQL condition: a pause or a chain that runs alone keeps the task from starting. Late ones expire meanwhile. */
 export const isBarred = (table: TaskTable, task: string, late: string): string =>
-  `(${isGroupPaused(table, task)} OR NOT ${late} AND ${isHeld(table, task)})`;
+  `(${isGroupPaused(table, task)} OR NOT ${late} AND ${waitsForTurn(table, task)})`;
 
 /** SQL condition: nothing of the table may start, except for a chain that runs alone. */
-export const isTableBarred = (table: TaskTable): string => `(${isTablePaused(table)} OR ${isTableHeld(table)})`;
+export const isTableBarred = (table: TaskTable): string => `(${isTablePaused(table)} OR ${tableWaitsForTurn(table)})`;
 
 /** Fast for long arrays: the subquery is hashed, while `<> ALL` would compare each row with each element. */
 export const isNotIn = (id: string, parameter: string): string =>

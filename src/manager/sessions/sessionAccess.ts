@@ -69,17 +69,16 @@ export class SessionAccess {
     const { ending, log, target } = this.#components;
     const { managerLogin: applicationName } = applicationNames;
     let reason: ErrorReport | null = null;
-    let isReached = true;
     try {
       reason = await refusalOfLogin(target, applicationName, ending.signal);
     } catch (error) {
       // The manager's own connection is lost too, and the manager reports this.
-      isReached = false;
       log.debug({ reason: errorMessage(error) }, "login check failed");
+      return;
+    } finally {
+      this.#checkedAt = performance.now();
+      this.#isChecking = false;
     }
-    this.#checkedAt = performance.now();
-    this.#isChecking = false;
-    if (!isReached) return;
     if (reason !== null) this.#failed(reason);
     else {
       if (this.#failure !== null) log.info("the server accepts new sessions again");

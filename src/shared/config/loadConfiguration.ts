@@ -9,7 +9,7 @@ import {
 import { emptyDocument, invalidConfiguration, type ConfigDocument } from "./configDocument.js";
 import { EntryProblems, ownEntry, resolveEntry, type EntryContext } from "./resolveEntry.js";
 import { entriesNamed } from "./entryNames.js";
-import { checkTokens, resolveTokens, withoutTokens } from "./httpTokens.js";
+import { checkTokens, resolveHttpSecrets, withoutHttpSecrets } from "./httpSecrets.js";
 import { listenAnywhere } from "./listenAddress.js";
 import { formatPath } from "./describeIssues.js";
 import { findSource, type ConfigSource, type SourceOptions } from "./findSource.js";
@@ -75,7 +75,7 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
 
   const { lazySecrets = false } = options;
   const written = givenParameters(document.values);
-  const given = lazySecrets ? withoutTokens(written, file) : resolveTokens(written, file, options.env);
+  const given = lazySecrets ? withoutHttpSecrets(written, file) : resolveHttpSecrets(written, file, options.env);
   const parameters = {
     ...defaultParameters(),
     ...options.defaults,

@@ -24,8 +24,7 @@ const never = {
   perTableMs: 0,
   mostMs: longMs,
   lockedMs: longMs,
-  loginMs: longMs,
-  refusedMs: longMs,
+  login: { accepted: longMs, refused: longMs },
 };
 const often = { ...never, leastMs: 20, mostMs: 20, lockedMs: 20 };
 const checkSql =
@@ -134,7 +133,10 @@ test("the lock cannot be taken while another manager has it", async () => {
 
 test("a login that the server refuses by now shows while the table sleeps, and so does its end", async () => {
   await user.query("CREATE ROLE watcher LOGIN");
-  const { watch, sleeper } = openWatch({ checkTimes: { ...never, loginMs: 20, refusedMs: 20 }, role: "watcher" });
+  const { watch, sleeper } = openWatch({
+    checkTimes: { ...never, login: { accepted: 20, refused: 20 } },
+    role: "watcher",
+  });
   await watch.add(sleeper);
   assert.equal(await watch.lock(sleeper), true);
   const next = () => new Promise((resolve) => void sleeper.events.once("refused", resolve));

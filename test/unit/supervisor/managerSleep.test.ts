@@ -86,9 +86,11 @@ test("a refused login counts only while the table sleeps: otherwise, its manager
   await settle();
   watched[0]?.refused({ code: "CONNECTION_REJECTED", message: "" });
   watched[0]?.refused(null);
+  watched[0]?.refused({ code: "CONNECTION_REJECTED", message: "" });
   sleep.wake("task");
   await slept;
-  assert.deepEqual(calls, ["accepted", "asleep", "CONNECTION_REJECTED", "login accepted", "removed"]);
+  const told = ["CONNECTION_REJECTED", "login accepted", "CONNECTION_REJECTED", "login accepted"];
+  assert.deepEqual(calls, ["accepted", "asleep", ...told, "removed"]);
 });
 
 for (const reason of ["task", "configured"] as const) {

@@ -96,6 +96,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
     const all = page.getByRole("group", { name: "All tasks that match" });
     await all.getByRole("button", { name: "Delete all" }).click();
     await page.getByRole("heading", { name: "Delete 2,300 tasks?" }).waitFor();
+    await page.getByText("These are all that match the filter and do not run.").waitFor();
     await dialog(page, "Cancel").click();
     const other = await database.connect();
     await other.query("BEGIN");
@@ -158,6 +159,16 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
     await client.query("DELETE FROM task");
     await page.getByText("No tasks yet").waitFor();
     await page.waitForFunction(() => document.activeElement !== document.body);
+  });
+
+  it("says before a task of a schedule is stopped or deleted that the schedule ends", async () => {
+    const id = await insertTask(client, "SELECT 1", { rule: "@yearly" });
+    const page = await openPage(web, `/tables/${table}/tasks/${id}`);
+    for (const name of ["Stop", "Delete"]) {
+      await page.getByRole("button", { name, exact: true }).click();
+      await page.getByText("Its schedule ends with it.").waitFor();
+      await dialog(page, "Cancel").click();
+    }
   });
 
   it("says before a stop or a retry which tasks become GONE, and retries without waiting", async () => {

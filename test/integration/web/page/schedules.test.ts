@@ -94,6 +94,9 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
     await page.getByRole("button", { name: "Pause it" }).click();
     await page.locator(row(id)).getByText("paused").waitFor();
     assert.equal((await client.query("SELECT plan::text FROM task WHERE id = $1", [id])).rows[0]?.plan, "infinity");
+    await page.setViewportSize({ width: 1440, height: 900 });
+    const actions = page.locator(row(id)).locator("td.do");
+    assert.equal(await actions.evaluate((cell) => cell.scrollWidth > cell.clientWidth), false);
     await page.locator(row(id)).getByRole("button", { name: "Resume" }).click();
     await page.locator(row(id)).getByText("1 Jan").first().waitFor();
     await client.query("INSERT INTO task_pause DEFAULT VALUES");

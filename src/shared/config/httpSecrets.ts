@@ -8,7 +8,7 @@ import { leastTokenLength, MissingSecret, resolveSecret, tokenPattern } from "./
 type Given = Partial<FileParameters>;
 
 /** Reads tokens and secrets from the environment if the file names variables. Throws PgTaskError CONFIG_INVALID. */
-export function resolveTokens(given: Given, file: string | null, env: NodeJS.ProcessEnv): Given {
+export function resolveHttpSecrets(given: Given, file: string | null, env: NodeJS.ProcessEnv): Given {
   const tokens = secretParameters.flatMap((name) => {
     const value: unknown = given[name];
     return value === undefined ? [] : [[name, resolveToken(name, value, file, env)] as const];
@@ -16,7 +16,7 @@ export function resolveTokens(given: Given, file: string | null, env: NodeJS.Pro
   return { ...given, ...Object.fromEntries(tokens), ...ofWebhooks(given, file, env) };
 }
 
-export const withoutTokens = (given: Given, file: string | null): Given => ({
+export const withoutHttpSecrets = (given: Given, file: string | null): Given => ({
   ...given,
   ...Object.fromEntries(secretParameters.map((name) => [name, ""])),
   ...ofWebhooks(given, file, null),
