@@ -301,10 +301,10 @@ WITH candidate AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
   ) AS free
 ), claimed AS (
-  UPDATE ${qualified} AS t SET ${assigned(table, "g")}
+  UPDATE ${qualified} AS t SET ${assigned(table)}
   FROM assigned AS g
   WHERE ${hasId("g.id")} AND ${is("g.id", "locked")}
-  RETURNING ${claimedColumns(table, "g", traced)}
+  RETURNING ${claimedColumns(table, traced)}
 ), unclaimed AS MATERIALIZED (
   SELECT CASE WHEN c.late AND NOT c.paused THEN 'late'
       WHEN ${is("c.id", "assigned")} THEN 'locked'
@@ -318,7 +318,7 @@ WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
 SELECT o.kind, o.gap_ms, o.paused, o.id, o.hash, o.max, o.exclusive, c."reportsStart", c.owner, c.input, c.args, c.results, c."group", c."timeoutMs",
   c.header, c.string, c.delimiter, c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c."endsWithConnection", c.atomic, c."claimedAt",
-  c."mayPause", c."endsPlainly", c.overlaps, c."startsNow", c.data, c.version, c.key, c.planned${laneNames(table, "c")}
+  c."mayPause", c."endsPlainly", c.overlaps, c."startsNow", c.data, c.version, c.key, c.planned${laneNames(table)}
 FROM (
   SELECT * FROM unclaimed WHERE kind IN ('late', 'locked', 'more', 'exclusive')
   UNION ALL

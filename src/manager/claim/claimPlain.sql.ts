@@ -106,7 +106,7 @@ function claimPlainStatement(table: TaskTable, traced: boolean): string {
       limit: "g.most + 1",
     });
   return `
-UPDATE ${table.qualified} AS t SET ${assigned(table, "g")}
+UPDATE ${table.qualified} AS t SET ${assigned(table)}
 FROM (
   SELECT id, nth, next_id, next_max, ($10::boolean[])[slot] AS starts_now,
     ($7::text[])[($9::integer[])[slot]] AS owner, ($8::integer[])[($9::integer[])[slot]] AS pid
@@ -131,5 +131,5 @@ FROM (
 ) AS g
 WHERE ${hasId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${isExclusive(table)})${inLane(table, "$11", "t.")}
   AND ${limitsLockWait} AND (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL
-RETURNING ${claimedColumns(table, "g", traced)}, g.nth, g.next_id, g.next_max`;
+RETURNING ${claimedColumns(table, traced)}, g.nth, g.next_id, g.next_max`;
 }

@@ -114,10 +114,10 @@ ${dueTasks(table, {
   WHERE id = ANY (ARRAY(SELECT id FROM chosen)) AND ${isReady} AND state::text = 'PLAN' AND plan <= now() AND ${isFree}
   FOR NO KEY UPDATE SKIP LOCKED
 ), claimed AS (
-  UPDATE ${qualified} AS t SET ${assigned(table, "g")}
+  UPDATE ${qualified} AS t SET ${assigned(table)}
   FROM chosen AS g
   WHERE ${hasId("g.id")} AND (g.id IN (SELECT id FROM locked)) IS TRUE
-  RETURNING ${claimedColumns(table, "g", traced)}
+  RETURNING ${claimedColumns(table, traced)}
 )
 SELECT p.*, (${settingsVersionQuery}) AS settings_version,
   (SELECT ok FROM fits) AND (SELECT count(*) FROM startable) = (SELECT count(*) FROM claimed) AS complete,

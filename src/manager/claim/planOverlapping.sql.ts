@@ -27,7 +27,7 @@ WITH started AS MATERIALIZED (
     WHERE id = ANY ($1::bigint[]) AND owner = ANY ($2::text[]) AND state::text IN ('TAKE', 'WORK')
       AND ${isOverlapping()} AND ${columnsUnchanged(table, columns)}
     FOR NO KEY UPDATE SKIP LOCKED
-  ) AS l WHERE ${isSeen(table, "l")}
+  ) AS l WHERE ${isSeen(table)}
 ), ${successorCtes(table, columns, "started")}
 UPDATE ${table.qualified} SET rule = NULL, zone = NULL, repeat = interval '0' WHERE id = ANY (ARRAY(SELECT id FROM started))`,
     values: [tasks.map(({ id }) => id), tasks.map(({ owner }) => owner)],

@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model/tasks.js";
-import { versionOf } from "../sql/claimedTask.sql.js";
+import { version } from "../sql/claimedTask.sql.js";
 import { isReady } from "../sql/fragments.sql.js";
 import { maxOthers } from "../schema/startRule.sql.js";
 
@@ -21,7 +21,7 @@ export async function recheckLocked(
 WITH free AS MATERIALIZED (
   SELECT id FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT id, hash, ${maxOthers} AS max, id <> ALL (ARRAY(SELECT id FROM free)) AS locked, ${versionOf("t")} AS version
+SELECT id, hash, ${maxOthers} AS max, id <> ALL (ARRAY(SELECT id FROM free)) AS locked, ${version} AS version
 FROM ${table.qualified} AS t WHERE id = ANY ($1::bigint[]) AND ${isReady}`,
     values: [ids],
   });

@@ -54,7 +54,7 @@ export async function readTexts(
   await client.query({
     name: traced ? "read texts traced" : "read texts",
     text: `
-SELECT ${claimedColumns(table, "g", traced)} FROM ${table.qualified} AS t, (SELECT false AS starts_now) AS g
+SELECT ${claimedColumns(table, traced)} FROM ${table.qualified} AS t, (SELECT false AS starts_now) AS g
 WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate()}) FOR NO KEY UPDATE OF t SKIP LOCKED`,
     values: [ids],
   });
@@ -152,7 +152,7 @@ function tryBlock(
     (form) => `
       PERFORM FROM ${table.qualified} AS t WHERE ${due} FOR NO KEY UPDATE SKIP LOCKED;
       IF FOUND THEN
-        UPDATE ${table.qualified} AS t SET ${assigned(table, "g")}
+        UPDATE ${table.qualified} AS t SET ${assigned(table)}
         FROM (SELECT '0'::text AS owner, 0 AS pid, ${form === "current"} AS starts_now) AS g
         WHERE ${due};
         IF FOUND THEN RAISE SQLSTATE '${undo}'; END IF;

@@ -65,7 +65,7 @@ WITH locked AS MATERIALIZED (
     WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN'${condition}
       AND (NOT ${isRepeating()} OR ${columnsUnchanged(table, columnSet)})
     FOR NO KEY UPDATE SKIP LOCKED
-  ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
+  ) AS l WHERE NOT l.repeats OR ${isSeen(table)}
 ), ended AS (
   UPDATE ${table.qualified} AS t
   SET state = '${state}', ready = NULL, start = now(), stop = now(), ${set}

@@ -130,24 +130,22 @@ export async function lastId(client: Client, table: TaskTable): Promise<bigint> 
   return BigInt(rows[0]?.id ?? 0);
 }
 
-/** SQL condition: the row `w` has the key that `keyOf` yields. */
-const isKey = ({ usersOwner }: TaskTable, key: string): string =>
-  usersOwner === null
-    ? `w.key = ANY (ARRAY[${key}])`
-    : `${ownKey("w.")} = ${key} AND w.key = ANY (ARRAY[${keyIn(key)}])`;
-
 /**
- * Reads the due tasks with these keys. There is at most one of each key. `LIMIT 1` keeps the planner from reading the
+ * Reads the due tasks with these keys, which are as `keyOf` yields them. There is at most one of each key. `LIMIT 1` keeps the planner from reading the
  * whole index for a join.
  */
 export async function dueWithKeys(client: Client, table: TaskTable, keys: readonly string[]): Promise<DueTask[]> {
   if (!table.hasKeys) return [];
+  const hasKey =
+    table.usersOwner === null
+      ? "w.key = ANY (ARRAY[k.key])"
+      : `${ownKey("w.")} = k.key AND w.key = ANY (ARRAY[${keyIn("k.key")}])`;
   const { rows } = await client.query<DueTask>({
     name: "due with keys",
     text: `
 SELECT t.id::text AS id, t.hash, ${maxOthers} AS max FROM unnest($1::text[]) AS k(key) CROSS JOIN LATERAL (
   SELECT id, hash, max FROM ${table.qualified} AS w
-  WHERE ${isKey(table, "k.key")} AND w.key IS NOT NULL AND w.ready IS NOT NULL AND ${isReady} AND w.plan <= now() LIMIT 1
+  WHERE ${hasKey} AND w.key IS NOT NULL AND w.ready IS NOT NULL AND ${isReady} AND w.plan <= now() LIMIT 1
 ) AS t`,
     values: [keys],
   });

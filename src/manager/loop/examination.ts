@@ -129,7 +129,7 @@ async function readWakeMs(client: Client, table: TaskTable): Promise<number | nu
 function restSql(table: TaskTable): string {
   const { qualified, qualifiedDependencies, qualifiedLedger2, qualifiedOutbox, qualifiedOwed, schema, turns } = table;
   const isAhead = `${hasSchedule("t")} AND t.ready IS NOT NULL AND greatest(t.created, t.stop) > now() + interval '1 ms' * ${clockStepMs}`;
-  const isReplanned = `CASE WHEN NOT t.ready AND ${isComputed} THEN ${replannedSql(schema, "t")} IS NOT NULL ELSE false END`;
+  const isReplanned = `CASE WHEN NOT t.ready AND ${isComputed} THEN ${replannedSql(schema)} IS NOT NULL ELSE false END`;
   const pruneAt =
     "CASE WHEN t.keep > interval '0' AND t.keep < interval '1000 years' AND t.owner IS NULL AND t.ready IS NULL THEN t.stop + t.keep END";
   const size = `(SELECT pg_relation_size(${literal(qualified)}::regclass))`;

@@ -118,7 +118,7 @@ WITH lost AS MATERIALIZED (
     FROM ${qualified} AS t WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
       AND (NOT ${isRepeating()} OR ${columnsUnchanged(table, columns)})
     FOR NO KEY UPDATE SKIP LOCKED
-  ) AS l WHERE NOT l.scheduled OR ${isSeen(table, "l")}
+  ) AS l WHERE NOT l.scheduled OR ${isSeen(table)}
 ), proof AS MATERIALIZED (
   SELECT id, bool_or(running) AS running, max(start) AS start, max(stop) AS stop
   FROM (
@@ -139,7 +139,7 @@ WITH lost AS MATERIALIZED (
 ), again AS (
   SELECT id, stop, outcome FROM ended WHERE state IN ('TAKE', 'WORK') AND $6::text IS NULL
   UNION ALL SELECT id, stop, 'GONE' FROM judged WHERE verdict = 'replaced' AND $6::text IS NULL
-), ${successorCtes(table, columns, "again", true)}, ${pauseCtes(table, "ended", "$5::boolean")}, settled AS (
+), ${successorCtes(table, columns, "again", true)}, ${pauseCtes(table, "$5::boolean")}, settled AS (
   UPDATE ${qualified} AS t SET owner = NULL,
     crash = CASE WHEN j.state = 'WORK' AND j.verdict <> 'done' THEN j.crash ELSE t.crash END,
     state = CASE j.verdict WHEN 'done' THEN 'DONE' WHEN 'failed' THEN 'FAIL' WHEN 'planned' THEN 'PLAN' WHEN 'replaced' THEN 'GONE' ELSE j.state END::${stateType},

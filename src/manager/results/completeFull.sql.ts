@@ -169,7 +169,7 @@ WITH result AS MATERIALIZED (
       ${isAwaited} AS awaited, t.suspend, t.tell, ${countedGroup(table)} AS counted FROM ${qualified} AS t
     WHERE t.id = r.id AND t.owner = r.owner AND (NOT ${isRepeating()} OR ${holds})
     FOR UPDATE SKIP LOCKED
-  ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
+  ) AS l WHERE NOT l.repeats OR ${isSeen(table)}
 ), ended AS MATERIALIZED (
   SELECT id, owner, start, coalesce(stop, now()) AS stop, output, CASE WHEN computing THEN error ELSE ${withReplacement} END AS error, state, hash, CASE WHEN NOT computing THEN max END AS max,
     repeats AND NOT computing AND NOT retried AS repeats, computing, own, retried, sqlstate, awaited, computes,
@@ -180,11 +180,11 @@ WITH result AS MATERIALIZED (
     SELECT *, retriable AND replacement IS NULL AND NOT $12::boolean AS retried, computing AND state IN ('TAKE', 'WORK') AND error IS NULL AS computes FROM locked
   ) AS l
 ), key_waits AS MATERIALIZED (${keyWaits(table, "SELECT id FROM ended WHERE repeats OR computes OR state = 'PLAN'")}
-), ${planFromRule(table, "ended", "$9")}done AS MATERIALIZED (
+), ${planFromRule(table, "$9")}done AS MATERIALIZED (
   SELECT id, stop, CASE WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END AS outcome FROM ended WHERE repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NULL
   UNION ALL SELECT id, stop, 'GONE' FROM ended WHERE state = 'PLAN' AND ${isReplaced("id")} AND $9::text IS NULL
   UNION ALL SELECT id, stop, 'GONE' FROM answers WHERE verdict = 'replaced'
-), ${successorCtes(table, columns, "done", true)}, ${pauseCtes(table, "ended", "$8::boolean")}, ${planRetries(table, "ended", output, "$14")}deleted AS (
+), ${successorCtes(table, columns, "done", true)}, ${pauseCtes(table, "$8::boolean")}, ${planRetries(table, output, "$14")}deleted AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
 ), written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},

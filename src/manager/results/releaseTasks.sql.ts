@@ -35,7 +35,7 @@ WITH owned AS MATERIALIZED (
     SELECT id, ctid AS version, ${isRepeating()} AS repeats FROM ${qualified}
     WHERE id = ANY (ARRAY(SELECT id FROM owned)) AND owner = ANY ($2::text[])
     FOR NO KEY UPDATE SKIP LOCKED
-  ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
+  ) AS l WHERE NOT l.repeats OR ${isSeen(table)}
 ), key_waits AS MATERIALIZED (${keyWaits(table, "SELECT id FROM locked")}
 ), replaced AS (
   UPDATE ${qualified} AS t SET owner = NULL, stop = now(), state = 'GONE'::${stateType}, error = ${replacedError("k.waiting")}

@@ -84,9 +84,8 @@ async function readIndex(client: Client, table: TaskTable, users: boolean): Prom
 export const duplicateKeysQuery = ({ qualified }: TaskTable): string =>
   `SELECT key, array_agg(id) FROM ${qualified} WHERE key IS NOT NULL AND ready IS NOT NULL GROUP BY key HAVING count(*) > 1`;
 
-/** The column of a query to which `ofRole` is appended. Without users, whoever calls needs no privilege on it. */
-export const roleColumn = ({ usersOwner }: TaskTable, alias: string): string =>
-  usersOwner === null ? "" : `, ${alias}.role`;
+/** The column of a query on `c` to which `ofRole` is appended. Without users, whoever calls needs no privilege on it. */
+export const roleColumn = ({ usersOwner }: TaskTable): string => (usersOwner === null ? "" : ", c.role");
 
 /** SQL condition, to be appended: with users, the row `alias` belongs to the role, whose key is meant. */
 export const ofRole = ({ usersOwner }: TaskTable, alias: string, role = "current_user"): string =>
@@ -94,9 +93,9 @@ export const ofRole = ({ usersOwner }: TaskTable, alias: string, role = "current
 
 const roleText = (row: string): string => `coalesce(${row}.role::pg_catalog.text, '')`;
 
-/** SQL of the id of the task that waits with a key, with users that of the current role. */
-export const ownKeyHolderQuery = (table: TaskTable, key: string): string =>
-  `SELECT w.id FROM ${table.qualified} AS w WHERE w.key = ${key}${ofRole(table, "w")} AND w.key IS NOT NULL AND w.ready IS NOT NULL LIMIT 1`;
+/** SQL of the id of the task that waits with the key $1, with users that of the current role. */
+export const ownKeyHolderQuery = (table: TaskTable): string =>
+  `SELECT w.id FROM ${table.qualified} AS w WHERE w.key = $1${ofRole(table, "w")} AND w.key IS NOT NULL AND w.ready IS NOT NULL LIMIT 1`;
 
 /**
  * SQL of the id of the task that waits with a key. The condition is that of the index.

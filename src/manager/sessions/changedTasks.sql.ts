@@ -34,7 +34,7 @@ SELECT r.id::text AS asked, coalesce(c.wanted, false) AS wanted, c.*
 FROM unnest($1::bigint[], $2::text[], $3::text[]) AS r(id, owner, version)
 LEFT JOIN LATERAL (
   SELECT t.state::text = 'TAKE' AND t.plan <= now() AND NOT ${isBarred(table, "t", "false")} AS wanted,
-    ${claimedColumns(table, "g", false)}
+    ${claimedColumns(table, false)}
   FROM ${table.qualified} AS t, (SELECT false AS starts_now) AS g
   WHERE ${hasId("r.id")} AND t.owner = r.owner
 ) AS c ON true

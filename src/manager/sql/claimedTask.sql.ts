@@ -34,14 +34,14 @@ export const unflushed = `set_config('synchronous_commit',
 export const isExclusive = (table: TaskTable): string =>
   `max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0' OR ${hasKey(table)} OR overlap IS TRUE OR ${mustRunQuery()} OR ${hasGap()}`;
 
-/** `g` has the columns owner, pid and starts_now. */
-export function assigned({ stateType }: TaskTable, g: string): string {
-  return `state = CASE WHEN ${g}.starts_now THEN 'WORK' ELSE 'TAKE' END::${stateType},
-    ready = NULL, take = now(), start = CASE WHEN ${g}.starts_now THEN clock_timestamp() END,
-    stop = NULL, output = NULL, error = NULL, owner = ${g}.owner, pid = ${g}.pid`;
-}
+/** The row `g` has the columns owner, pid and starts_now. */
+export const assigned = ({ stateType }: TaskTable): string =>
+  `state = CASE WHEN g.starts_now THEN 'WORK' ELSE 'TAKE' END::${stateType},
+    ready = NULL, take = now(), start = CASE WHEN g.starts_now THEN clock_timestamp() END,
+    stop = NULL, output = NULL, error = NULL, owner = g.owner, pid = g.pid`;
 
-export function claimedColumns(table: TaskTable, g: string, traced: boolean): string {
+/** Of the row `t`, and of `g`, as for `assigned`. */
+export function claimedColumns(table: TaskTable, traced: boolean): string {
   const computes = mustRunQuery("t.");
   // Only dedicated sessions keep anything between two tasks.
   const isDedicated = "(t.count > 0 OR t.live > interval '0')";
@@ -54,8 +54,8 @@ export function claimedColumns(table: TaskTable, g: string, traced: boolean): st
     t.remote IS NOT NULL AND coalesce(t.retry, 0) > 0 AS "endsWithConnection",
     t.atomic OR ${computes} AS atomic, ${claimTime("t")} AS "claimedAt", t.max < 0 AS "mayPause",
     NOT (${isRepeating("t.")} OR coalesce(t.suspend, 0) > 0 OR t.tell IS NOT NULL) AS "endsPlainly",
-    ${isOverlapping("t.")} AS overlaps, ${g}.starts_now AS "startsNow",
-    ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version, ${keyOf(table, "t.")} AS key,
+    ${isOverlapping("t.")} AS overlaps, g.starts_now AS "startsNow",
+    ${traced ? traceContext : "NULL::text"} AS data, ${version} AS version, ${keyOf(table, "t.")} AS key,
     CASE WHEN NOT ${computes} THEN date_part('epoch', t.plan::timestamptz) END AS planned${laneColumns(table)}`;
 }
 
@@ -77,9 +77,8 @@ const results = ({ qualified, usersOwner }: TaskTable): string =>
 const laneColumns = (table: TaskTable): string =>
   table.usersOwner === null ? "" : `, t.role::text AS role, ${laneOf(table, "t.")} AS lane`;
 
-/** The same for a list of columns. */
-export const laneNames = ({ usersOwner }: TaskTable, alias: string): string =>
-  usersOwner === null ? "" : `, ${alias}.role, ${alias}.lane`;
+/** The same for a list of columns of the row `c`. */
+export const laneNames = ({ usersOwner }: TaskTable): string => (usersOwner === null ? "" : ", c.role, c.lane");
 
 /** SQL condition, to be appended: the row belongs to the lane that the claim is for. */
 export const inLane = (table: TaskTable, parameter: string, alias = ""): string =>
@@ -93,8 +92,8 @@ export const laneParameter = (
 /** Suffix of the names of prepared statements, because the text differs. */
 export const forUsers = ({ usersOwner }: TaskTable): string => (usersOwner === null ? "" : " users");
 
-/** The id of the transaction that wrote the row. */
-export const versionOf = (t: string): string => `${t}.xmin::text`;
+/** The id of the transaction that wrote the row `t`. */
+export const version = "t.xmin::text";
 
 /** Other data is not fetched. */
 const traceContext = `CASE WHEN t.data::text LIKE '%traceparent%' THEN t.data::text END`;

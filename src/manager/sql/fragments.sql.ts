@@ -13,11 +13,11 @@ export const isReady = "coalesce(ready, false)";
 export const isRepeating = (alias = ""): string => `(${alias}repeat > interval '0' OR ${alias}rule IS NOT NULL)`;
 
 /**
- * SQL condition: `row`, which the statement has locked, with its `ctid` as `version`, is what the statement sees
+ * SQL condition: the row `l`, which the statement has locked, with its `ctid` as `version`, is what the statement sees
  * everywhere else. If another client has changed it in between, a successor would be made from the old version.
  */
-export const isSeen = ({ qualified }: TaskTable, row: string): string =>
-  `${row}.version = ANY (ARRAY(SELECT s.ctid FROM ${qualified} AS s WHERE s.id = ANY (ARRAY[${row}.id])))`;
+export const isSeen = ({ qualified }: TaskTable): string =>
+  `l.version = ANY (ARRAY(SELECT s.ctid FROM ${qualified} AS s WHERE s.id = ANY (ARRAY[l.id])))`;
 
 /** SQL condition: other tasks may wait for the end of the row `t`. */
 export const isAwaited = "t.plain IS FALSE";

@@ -6,7 +6,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { isRepeating } from "./fragments.sql.js";
 import { isReplaced, keyWaits } from "./keyWaits.sql.js";
-import { queryPendingAfter } from "./ruleQuery.sql.js";
+import { queryPending } from "./ruleQuery.sql.js";
 import { mustRunQuery } from "../schema/startRule.sql.js";
 
 /** With longer intervals, times might exceed the range of dates. Successors are then planned for infinity. */
@@ -19,21 +19,19 @@ export const isClockSetBack = `(t.take > now() + interval '1 ms' * ${clockStepMs
 const earliest = `CASE WHEN t.catchup IS NOT TRUE OR ${isClockSetBack} THEN now() WHEN t.active < ${never} THEN now() - t.active ELSE '-infinity' END`;
 
 /**
- * SQL of the next time of a row with `repeat`: the first `last + n × repeat` later than `after`. The number n is
+ * SQL of the next time of a row with `repeat`: the first `last + n × repeat` later than `earliest`. The number n is
  * estimated and its neighbours are tried, so that a long outage costs no more than a short one. With `drift`, or if the
  * last time is infinite, the next time is stop + repeat. If the clock was set back, n can be negative.
  */
-function nextRepetition(last: string, after: string): string {
-  const passed = `floor(extract(epoch FROM ${after} - ${last})::float8 / ${meanSeconds("t.repeat")})::bigint`;
-  return `
-    CASE WHEN t.repeat > ${never} THEN 'infinity' WHEN t.drift OR NOT isfinite(${last}) THEN least(e.stop, now()) + t.repeat
-      WHEN NOT isfinite(${after}) THEN ${last} + t.repeat ELSE (
-      SELECT min(${last} + t.repeat * i::float8)
-      FROM (SELECT ${passed} AS n, CASE WHEN ${isClockSetBack} THEN -9223372036854775807 ELSE 1 END AS least) AS p,
+const nextRepetition = `
+    CASE WHEN t.repeat > ${never} THEN 'infinity' WHEN t.drift OR NOT isfinite(s.last) THEN least(e.stop, now()) + t.repeat
+      WHEN NOT isfinite(s.earliest) THEN s.last + t.repeat ELSE (
+      SELECT min(s.last + t.repeat * i::float8)
+      FROM (SELECT floor(extract(epoch FROM s.earliest - s.last)::float8 / ${meanSeconds("t.repeat")})::bigint AS n,
+        CASE WHEN ${isClockSetBack} THEN -9223372036854775807 ELSE 1 END AS least) AS p,
         LATERAL generate_series(greatest(p.least, p.n - ${margin}), greatest(p.least, p.n) + ${margin}) AS i
-      WHERE ${last} + t.repeat * i::float8 > ${after}
+      WHERE s.last + t.repeat * i::float8 > s.earliest
     ) END`;
-}
 
 /**
  * SQL of CTEs that insert the successor of each repeating task of `ended`. The schedule goes on from the planned time,
@@ -118,13 +116,13 @@ function nextRuns({ schema, qualified }: TaskTable, ended: string): string {
   return `${ended} AS e JOIN ${qualified} AS t ON t.id = e.id
   CROSS JOIN LATERAL (SELECT coalesce(t.due, t.plan) AS last, ${earliest} AS earliest, CASE WHEN t.rule IS NOT NULL THEN ${calendar}.task_rule_kind(t.rule) END AS kind) AS s
   CROSS JOIN LATERAL (
-    SELECT ${nextRepetition("s.last", "s.earliest")} AS plan, NULL::timestamptz AS due, NULL::integer AS wait, t.rule WHERE t.rule IS NULL
+    SELECT ${nextRepetition} AS plan, NULL::timestamptz AS due, NULL::integer AS wait, t.rule WHERE t.rule IS NULL
     UNION ALL
     SELECT f.plan + ${shiftOf("t")}, NULL, NULL, f.rule
     FROM ${calendar}.task_successor(CASE WHEN s.kind <> 'query' THEN t.rule END, coalesce(t.zone, current_setting('TimeZone')),
       greatest(CASE WHEN isfinite(s.last) AND NOT ${isClockSetBack} THEN s.last ELSE now() END, s.earliest) - ${shiftOf("t")}) AS f
     WHERE f.plan IS NOT NULL
     UNION ALL
-    SELECT now(), s.last, ${queryPendingAfter("e.outcome")}, t.rule WHERE s.kind = 'query'
+    SELECT now(), s.last, ${queryPending}, t.rule WHERE s.kind = 'query'
   ) AS n`;
 }

@@ -23,20 +23,18 @@ const keepPlace = ", due = CASE WHEN t.rule IS NOT NULL THEN coalesce(t.due, t.p
 const due = (t: string): string => `${t}ready IS NOT NULL AND ${t}plan <= now() AND ${t}max < 0 AND ${t}owner IS NULL`;
 
 /**
- * SQL of CTEs that pause the groups of ended runs whose `max` is negative. Due tasks of these groups are replanned
+ * SQL of CTEs that pause the groups of the runs in the CTE `ended` whose `max` is negative. Due tasks of these groups are replanned
  * if their own `max` is negative, each by its own |max| in ms. With `drift`, the new planned time is stop + |max|.
  * Otherwise it is the first `plan + n × |max|` after the stop. The CTE `pause_left` (columns id, since) lists the tasks
  * that could not be replanned: their rows are locked, or they take over the schedule of a task with their key in the
  * same statement, which updates a row only once. The CTE `key_waits` lists the latter and has to exist. The CTE
  * `pause_held` keeps this connection from starting the tasks that are left.
  *
- * @param ended name of a CTE with the columns hash, max and stop
  * @param later SQL condition that is true if all of these tasks should be deferred
  */
-export function pauseCtes(table: TaskTable, ended: string, later: string): string {
-  const { qualified } = table;
-  const pausing = `(SELECT hash, max(stop) AS since FROM ${ended} WHERE max < 0 GROUP BY hash)`;
-  const groups = `EXISTS (SELECT FROM ${ended} WHERE max < 0) AND hash = ANY (ARRAY(SELECT hash FROM ${ended} WHERE max < 0))`;
+export function pauseCtes({ qualified }: TaskTable, later: string): string {
+  const pausing = `(SELECT hash, max(stop) AS since FROM ended WHERE max < 0 GROUP BY hash)`;
+  const groups = `EXISTS (SELECT FROM ended WHERE max < 0) AND hash = ANY (ARRAY(SELECT hash FROM ended WHERE max < 0))`;
   return `pausable AS MATERIALIZED (
   SELECT id FROM ${qualified} WHERE ready AND max < 0 AND ${groups}
   UNION ALL SELECT id FROM ${qualified} WHERE NOT ready AND plan <= now() AND max < 0 AND ${groups}

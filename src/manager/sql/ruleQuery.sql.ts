@@ -14,7 +14,8 @@ const lastStates = ["PLAN", "DONE", "FAIL", "GONE", "WORK"] as const;
 
 const stateList = `ARRAY[${lastStates.map((state) => `'${state}'`).join(", ")}]`;
 
-export const queryPendingAfter = (outcome: string): string => `-array_position(${stateList}, ${outcome})`;
+/** SQL of `wait` for the successor of the task `e`, which has ended. */
+export const queryPending = `-array_position(${stateList}, e.outcome)`;
 
 /** The output if the query returns null or no row. */
 const noTime = "never";
@@ -36,7 +37,7 @@ export const ruleInput = `concat(
  */
 const timePattern = "^(-?infinity|[0-9]{4,}-[0-9]{2}-[0-9]{2}T[0-9:.]+[+-][0-9:]+( BC)?)$";
 
-const answerOf = (output: string): string => `substring(${output} FROM '[^\\n]*$')`;
+const answer = "substring(e.output FROM '[^\\n]*$')";
 
 /**
  * SQL of CTEs that write the planned times that rules have returned. A time must be finite and later than that of the
@@ -47,21 +48,22 @@ const answerOf = (output: string): string => `substring(${output} FROM '[^\\n]*$
  * If the server has rejected this, or the query has failed for now, the row waits, and its query runs again.
  * `OwedSuccessors` decides when.
  *
- * @param ended name of a CTE with the columns id, output, stop and computes. Only rows with `computes` are written.
+ * The CTE `ended` has the columns id, output, stop and computes. Only rows with `computes` are written.
+ *
  * @param rejection SQL of a note that says why the query runs again. Null if it does not.
  * @returns the CTEs, each followed by a comma
  */
-export function planFromRule({ qualified, stateType }: TaskTable, ended: string, rejection: string): string {
+export function planFromRule({ qualified, stateType }: TaskTable, rejection: string): string {
   const error = `CASE a.verdict WHEN 'none' THEN '${noTimeError}'
       WHEN 'replaced' THEN ${replacedError("a.waiting")} ELSE concat('ERROR:  rule returned ', a.answer, ', expected a finite time later than ', a.last) END`;
   return `answers AS MATERIALIZED (
   SELECT q.*, CASE WHEN q.time IS NOT NULL AND isfinite(q.time) AND (q.time > q.last OR q.wait = -1) THEN CASE WHEN q.waiting IS NULL THEN 'planned' ELSE 'replaced' END
     WHEN q.answer <> '${noTime}' THEN 'refused' WHEN q.wait = -1 THEN 'none' ELSE 'over' END AS verdict
   FROM (
-    SELECT e.id, e.stop, t.wait, coalesce(t.due, t.plan) - ${shiftOf("t")} AS last, ${shiftOf("t")} AS shift, (SELECT k.waiting FROM key_waits AS k WHERE k.id = e.id) AS waiting, ${answerOf("e.output")} AS answer,
-      CASE WHEN ${answerOf("e.output")} ~ '${timePattern}' THEN ${answerOf("e.output")}::timestamptz END AS time
-    FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id
-    WHERE e.computes AND ${rejection}::text IS NULL AND t.id = ANY (ARRAY(SELECT id FROM ${ended} WHERE computes))
+    SELECT e.id, e.stop, t.wait, coalesce(t.due, t.plan) - ${shiftOf("t")} AS last, ${shiftOf("t")} AS shift, (SELECT k.waiting FROM key_waits AS k WHERE k.id = e.id) AS waiting, ${answer} AS answer,
+      CASE WHEN ${answer} ~ '${timePattern}' THEN ${answer}::timestamptz END AS time
+    FROM ended AS e JOIN ${qualified} AS t ON t.id = e.id
+    WHERE e.computes AND ${rejection}::text IS NULL AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE computes))
   ) AS q
 ), planned_by_rule AS (
   UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, plan = a.time + a.shift, ready = a.time + a.shift <= now(), wait = NULL, due = NULL,
@@ -70,7 +72,7 @@ export function planFromRule({ qualified, stateType }: TaskTable, ended: string,
 ), rejected_answers AS (
   UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, plan = now() + interval '1 ms' * ${rejectedRowRetryMs.max}, ready = false,
     due = coalesce(t.due, t.plan), owner = NULL, pid = NULL, take = NULL, start = NULL, error = ${rejection}::text
-  WHERE ${rejection}::text IS NOT NULL AND t.id = ANY (ARRAY(SELECT id FROM ${ended} WHERE computes AND NOT ${isReplaced("id")}))
+  WHERE ${rejection}::text IS NOT NULL AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE computes AND NOT ${isReplaced("id")}))
 ), ended_schedules AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM answers WHERE verdict = 'over'))
 ), failed_queries AS (

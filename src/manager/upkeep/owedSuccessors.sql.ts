@@ -91,7 +91,7 @@ WITH asked AS MATERIALIZED (
       ${mustRunQuery("t.")} AND t.state::text IN ('TAKE', 'WORK') AS computing
     FROM ${qualified} AS t WHERE t.id = ANY (ARRAY(SELECT task FROM asked)) AND ${columnsUnchanged(table, columns)}
     FOR UPDATE SKIP LOCKED
-  ) AS l WHERE ${isSeen(table, "l")}
+  ) AS l WHERE ${isSeen(table)}
 ), again AS MATERIALIZED (
   SELECT id, coalesce(stop, now()) AS stop, state AS outcome FROM locked WHERE owes
 ), ${successorCtes(table, columns, "again")}, settled AS (

@@ -15,9 +15,9 @@ export interface Replanned {
 /** SQL condition: the plan was computed from a rule, and has not been moved since. */
 export const isComputed = "t.rule IS NOT NULL AND t.due IS NULL AND t.wait IS NULL AND isfinite(t.plan)";
 
-/** SQL of the plan that the row should have. Null if the one that it has is a time of its rule. */
-export const replannedSql = (schema: string, alias: string): string =>
-  `(${identifier(schema)}.task_replanned(${alias}.rule, ${alias}.zone, ${alias}.plan - ${shiftOf(alias)}) + ${shiftOf(alias)})`;
+/** SQL of the plan that the row `t` should have. Null if the one that it has is a time of its rule. */
+export const replannedSql = (schema: string): string =>
+  `(${identifier(schema)}.task_replanned(t.rule, t.zone, t.plan - ${shiftOf("t")}) + ${shiftOf("t")})`;
 
 /** The planned tasks whose plans depend on a time zone, by the condition of the index of schedules. */
 export async function plannedByRule(client: Client, { qualified }: TaskTable): Promise<string[]> {
@@ -40,7 +40,7 @@ export async function replanOutdated(client: Client, table: TaskTable, ids: read
 function replanStatement({ qualified, schema }: TaskTable): string {
   return `
 WITH checked AS MATERIALIZED (
-  SELECT t.id, t.rule, t.zone, t.plan, ${replannedSql(schema, "t")} AS moved
+  SELECT t.id, t.rule, t.zone, t.plan, ${replannedSql(schema)} AS moved
   FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) AND NOT t.ready AND ${isComputed}
 ), locked AS MATERIALIZED (
   SELECT t.id FROM ${qualified} AS t JOIN checked AS c ON c.id = t.id

@@ -72,7 +72,7 @@ DECLARE
   result record;
 BEGIN${refuseKeys(table)}
   FOR n IN 1 .. 3 LOOP
-    target := coalesce((${ownKeyHolderQuery(table, "$1")}), (SELECT r.id FROM (${latestClaims(table.qualified, `c.id, c.key, c.state${roleColumn(table, "c")}`)}) AS r
+    target := coalesce((${ownKeyHolderQuery(table)}), (SELECT r.id FROM (${latestClaims(table.qualified, `c.id, c.key, c.state${roleColumn(table)}`)}) AS r
       WHERE r.key = $1${ofRole(table, "r")} AND r.state::text = ANY (ARRAY['TAKE', 'WORK']) LIMIT 1));
     IF target IS NULL THEN
       RAISE EXCEPTION 'no task waits or repeats with the key "%"', key USING ERRCODE = 'no_data_found';

@@ -83,7 +83,7 @@ BEGIN${refuseKeys(table)}
     WHERE t.key = $1${ofRole(table, "t", role)} AND t.key IS NOT NULL AND t.ready IS NOT NULL FOR NO KEY UPDATE;
     waits := FOUND;
     IF NOT waits THEN
-      SELECT t.* INTO existing FROM (${latestClaims(qualified, existingColumns("c") + roleColumn(table, "c"))}) AS t
+      SELECT t.* INTO existing FROM (${latestClaims(qualified, existingColumns("c") + roleColumn(table))}) AS t
       WHERE t.key = $1${ofRole(table, "t", role)} AND t.state::text = ANY (ARRAY['TAKE', 'WORK']) LIMIT 1;
     END IF;
     new_zone := CASE WHEN kind = ANY (ARRAY['cron', 'recurrence']) THEN coalesce(zone, ${calendar}.task_rule_zone(rule), existing.zone) ELSE zone END;
@@ -150,7 +150,7 @@ DECLARE
 BEGIN${refuseKeys(table)}
   -- Between two statements, the waiting task can be claimed, and the successor of a running one can be planned.
   FOR n IN 1 .. 3 LOOP
-    found_ids := ARRAY(SELECT r.id FROM (${latestClaims(qualified, `c.id, c.key, c.state${roleColumn(table, "c")}`)}) AS r WHERE r.key = $1${ofRole(table, "r")} AND r.${running});
+    found_ids := ARRAY(SELECT r.id FROM (${latestClaims(qualified, `c.id, c.key, c.state${roleColumn(table)}`)}) AS r WHERE r.key = $1${ofRole(table, "r")} AND r.${running});
     UPDATE ${qualified} AS t SET rule = NULL, zone = NULL, repeat = '0' WHERE t.${running} AND t.id = ANY (found_ids) AND t.wait IS NULL;
     ended := FOUND;
     -- Its query computes its time. Without a rule, it would run.
