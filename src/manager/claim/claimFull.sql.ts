@@ -174,7 +174,7 @@ export function slotValues(request: ClaimRequest): unknown[] {
 }
 
 /** The shared slots, and then the slots of each group. */
-export const allSlots = ({ groups, slots }: ClaimRequest): QueueSlot[] => [
+export const allSlots = ({ groups, slots }: Pick<ClaimRequest, "groups" | "slots">): QueueSlot[] => [
   ...slots,
   ...groups.flatMap(({ ownSlots }) => ownSlots ?? []),
 ];

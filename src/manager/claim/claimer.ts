@@ -43,6 +43,8 @@ export interface ClaimOutcome {
   readonly again: boolean;
 }
 
+export const noClaim: ClaimOutcome = { claimed: 0, more: 0, lateGroups: [], locked: 0, again: false };
+
 /**
  * Gives due tasks to sessions. When no session is free and runs are short, tasks queue behind the current tasks, so that
  * sessions need not wait for the manager: tasks of a group at its limit only in sessions that have tasks of that group.
@@ -101,8 +103,7 @@ export class Claimer {
       if (groups.ranking.hasUnknown) await placeGroups(client, table, groups);
       // Before there is a session, a claim only counts tasks: one for each group, if none may run more than one.
       if (!this.#hasHadSession && !groups.startable.needReserve) {
-        const more = Math.min(limits.lookAhead, groups.startable.size);
-        return { claimed: 0, more, lateGroups: [], locked: 0, again: false };
+        return { ...noClaim, more: Math.min(limits.lookAhead, groups.startable.size) };
       }
       const outcome = await this.#claimAll(client, limits);
       // This comes last because claimed tasks have to reach their sessions even if comparing the settings failed.

@@ -15,15 +15,15 @@ export async function recheckLocked(
   table: TaskTable,
   ids: readonly string[],
 ): Promise<readonly RecheckedTask[]> {
-  const { rows } = await client.query<Omit<RecheckedTask, "id"> & { id: string | number }>({
+  const { rows } = await client.query<RecheckedTask>({
     name: "recheck locked",
     text: `
 WITH free AS MATERIALIZED (
   SELECT id FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT id, hash, ${maxOthers} AS max, id <> ALL (ARRAY(SELECT id FROM free)) AS locked, ${version} AS version
+SELECT id::text AS id, hash, ${maxOthers} AS max, id <> ALL (ARRAY(SELECT id FROM free)) AS locked, ${version} AS version
 FROM ${table.qualified} AS t WHERE id = ANY ($1::bigint[]) AND ${isReady}`,
     values: [ids],
   });
-  return rows.map((row) => ({ ...row, id: String(row.id) }));
+  return rows;
 }

@@ -2,7 +2,7 @@ import type { DatabaseError } from "pg";
 import type { Client } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
 import type { ClaimComponents } from "./claimComponents.js";
-import type { ClaimConditions } from "./claimFull.sql.js";
+import { allSlots, type ClaimConditions } from "./claimFull.sql.js";
 import type { ClaimPlan } from "./claimPlan.js";
 import { changeOne, tryInOrder, isLockTimeout, isRowError, RejectedRows } from "../sql/rejectedRows.js";
 import { endUnrun } from "../groups/endUnrun.sql.js";
@@ -53,20 +53,21 @@ export class RejectedClaims {
    */
   async findRejected(
     client: Client,
-    { planned, groups, slots, dedicated }: ClaimPlan,
+    plan: ClaimPlan,
     error: unknown,
     { except, runningKeys = [], search, traced = false }: ClaimConditions & { readonly search: boolean },
   ): Promise<ReadonlySet<number>> {
+    const { planned, dedicated } = plan;
     const hashes = planned.map(({ group }) => group.hash);
     const beyond = search ? this.#roundSize / hashes.length : 1;
     const most = Math.max(...planned.map((group) => group.maxTasks), beyond);
     const each = Math.max(1, Math.min(Math.ceil(most), Math.floor(trialRoundSize.max / hashes.length)));
     const due = await readFirstDue(client, this.#table, hashes, each, except, runningKeys);
-    const allSlots = [...slots, ...groups.flatMap((group) => group.ownSlots ?? [])];
-    const anyStartsNow = dedicated.length > 0 || allSlots.some(({ startsNow }) => startsNow);
+    const slots = allSlots(plan);
+    const anyStartsNow = dedicated.length > 0 || slots.some(({ startsNow }) => startsNow);
     const as = [
       ...(anyStartsNow ? ["current" as const] : []),
-      ...(allSlots.some(({ startsNow }) => !startsNow) ? ["queued" as const] : []),
+      ...(slots.some(({ startsNow }) => !startsNow) ? ["queued" as const] : []),
     ];
     const ids = due.map(({ id }) => id);
     if (isLockTimeout(error)) await recordLockTimeout(client);

@@ -13,7 +13,7 @@ import { changeRows, tryInOrder } from "../sql/rejectedRows.js";
 import { ShownLocks } from "../sql/shownLocks.sql.js";
 import type { ClaimComponents } from "./claimComponents.js";
 import { placeGroups } from "./placeGroups.sql.js";
-import type { ClaimOutcome } from "./claimer.js";
+import { noClaim, type ClaimOutcome } from "./claimer.js";
 
 interface Lane {
   /** How many more of its tasks could start if there were sessions, as of the last claim. */
@@ -30,8 +30,6 @@ type Components = Pick<ClaimComponents, "table" | "groups" | "sessions" | "owed"
   readonly roleLogins: RoleLogins;
   readonly restartMs: number;
 };
-
-const nothing: ClaimOutcome = { claimed: 0, more: 0, lateGroups: [], locked: 0, again: false };
 
 /** Tasks that fail together because their role cannot log in. */
 const maxRefused = 1000;
@@ -105,7 +103,7 @@ export class RoleLanes {
     for (const lane of this.#lanes.values()) lane.more = 0;
     const lanes = groups.ranking.startableLanes;
     this.#turn = lanes.length === 0 ? 0 : (this.#turn + 1) % lanes.length;
-    let total = nothing;
+    let total = noClaim;
     try {
       for (const role of [...lanes.slice(this.#turn), ...lanes.slice(0, this.#turn)]) {
         this.#enter(role);

@@ -6,10 +6,6 @@ import { isNotIn, maxOthers } from "../schema/startRule.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { isAlone, isToLookUp } from "../sql/fragments.sql.js";
 
-type DueRow = Omit<DueTask, "id"> & { readonly id: string | number };
-
-const toDue = ({ id, hash, max }: DueRow): DueTask => ({ id: String(id), hash, max });
-
 /** SQL that reads the ids of tasks to mark as due, except the ids in parameter $1. */
 const overdue = ({ qualified }: TaskTable): string => `
   SELECT id FROM ${qualified} WHERE NOT ready AND plan <= now() AND owner IS NULL AND ${isNotIn("id", "$1")}
@@ -21,14 +17,14 @@ export async function markDue(
   table: TaskTable,
   except: readonly string[] = [],
 ): Promise<{ readonly due: readonly DueTask[]; readonly more: boolean }> {
-  const { rows } = await client.query<DueRow>({
+  const { rows } = await client.query<DueTask>({
     name: "mark due",
     text: `
 UPDATE ${table.qualified} SET ready = true WHERE id = ANY (ARRAY(${overdue(table)}))
-RETURNING id, hash, ${maxOthers} AS max`,
+RETURNING id::text AS id, hash, ${maxOthers} AS max`,
     values: [except],
   });
-  return { due: rows.map(toDue), more: rows.length === maxMarkedDue };
+  return { due: rows, more: rows.length === maxMarkedDue };
 }
 
 export async function readMarkable(client: Client, table: TaskTable, except: readonly string[]): Promise<string[]> {
@@ -46,17 +42,17 @@ export async function markListedDue(
   table: TaskTable,
   ids: readonly string[],
 ): Promise<readonly DueTask[]> {
-  const { rows } = await client.query<DueRow>({
+  const { rows } = await client.query<DueTask>({
     name: "mark these due",
     text: `
 UPDATE ${table.qualified} SET ready = true
 WHERE id = ANY (ARRAY(
   SELECT id FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) AND ready IS FALSE AND plan <= now() AND owner IS NULL
   FOR NO KEY UPDATE SKIP LOCKED))
-RETURNING id, hash, ${maxOthers} AS max`,
+RETURNING id::text AS id, hash, ${maxOthers} AS max`,
     values: [ids],
   });
-  return rows.map(toDue);
+  return rows;
 }
 
 export interface NextPlan {

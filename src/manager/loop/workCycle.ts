@@ -2,7 +2,7 @@ import { inOneWrite, type Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { noStarts } from "../sessions/sessionReserve.js";
 import type { Look } from "../claim/claimChoice.js";
-import type { ClaimLimits, ClaimOutcome } from "../claim/claimer.js";
+import { noClaim, type ClaimLimits, type ClaimOutcome } from "../claim/claimer.js";
 import type { ManagerComponents } from "./components.js";
 import { expireTasks } from "../groups/expireTasks.js";
 import type { ScanResult } from "../groups/groupScanner.js";
@@ -292,8 +292,7 @@ export class WorkCycle {
 
   async #claim(client: Client, limits: ClaimLimits): Promise<ClaimOutcome> {
     const { claimer, lanes } = this.#components;
-    const none = { claimed: 0, more: 0, lateGroups: [], locked: 0, again: false };
-    return await this.#orDefer(none, () =>
+    return await this.#orDefer(noClaim, () =>
       lanes.isUsed
         ? lanes.claimEach(client, () => claimer.claim(client, this.#claimLimits()))
         : claimer.claim(client, limits),

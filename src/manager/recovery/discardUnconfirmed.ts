@@ -37,17 +37,17 @@ export async function findProvenRuns(
   { qualified, qualifiedLedger1, qualifiedLedger2 }: TaskTable,
   tasks: readonly OwnedTask[],
 ): Promise<ReadonlySet<string>> {
-  const { rows } = await client.query<{ id: string | number; owner: string }>({
+  const { rows } = await client.query<OwnedTask>({
     name: "proven runs",
     text: `
 WITH entry AS MATERIALIZED (
   SELECT id, take FROM ${qualifiedLedger1} WHERE id = ANY ($1::bigint[]) AND place IS NULL
   UNION ALL SELECT id, take FROM ${qualifiedLedger2} WHERE id = ANY ($1::bigint[]) AND place IS NULL
 )
-SELECT t.id, t.owner FROM entry AS e JOIN ${qualified} AS t ON ${hasId("e.id")} AND ${claimTime("t")} = e.take
+SELECT t.id::text AS id, t.owner FROM entry AS e JOIN ${qualified} AS t ON ${hasId("e.id")} AND ${claimTime("t")} = e.take
 WHERE t.owner IS NOT NULL`,
     values: [tasks.map(({ id }) => id)],
   });
-  const owners = new Map(rows.map(({ id, owner }) => [String(id), owner]));
+  const owners = new Map(rows.map(({ id, owner }) => [id, owner]));
   return new Set(tasks.flatMap(({ id, owner }) => (owners.get(id) === owner ? id : [])));
 }

@@ -24,7 +24,7 @@ export async function readRemoteRuns(
   request: { readonly dead: readonly string[]; readonly ids: readonly string[] },
 ): Promise<RemoteRun[]> {
   const { rows: tasks } = await client.query<{
-    id: string | number;
+    id: string;
     owner: string;
     remote: string;
     taken: string;
@@ -32,7 +32,7 @@ export async function readRemoteRuns(
   }>({
     name: "remote orphans",
     text: `
-SELECT t.id, t.owner, t.remote, ${claimTime("t")} AS taken, t.state::text IN ('TAKE', 'WORK') AS "isRunning" FROM ${table.qualified} AS t
+SELECT t.id::text AS id, t.owner, t.remote, ${claimTime("t")} AS taken, t.state::text IN ('TAKE', 'WORK') AS "isRunning" FROM ${table.qualified} AS t
 WHERE t.id = ANY ($2::bigint[]) AND t.owner = ANY ($1::text[]) AND t.remote IS NOT NULL`,
     values: [request.dead, request.ids],
   });
@@ -47,11 +47,11 @@ WHERE place IS NOT NULL AND ((id, take) IN (SELECT id, taken FROM wanted)) IS TR
     values: [tasks.map(({ id }) => id), tasks.map(({ taken }) => taken)],
   });
   return tasks.flatMap(({ id, owner, remote, taken, isRunning }) => {
-    const recorded = places.filter((each) => each.id === String(id) && each.taken === taken);
+    const recorded = places.filter((each) => each.id === id && each.taken === taken);
     if (recorded.some(({ place }) => place === "")) return [];
     return recorded.map(({ place }) => {
       const process: RemoteProcess = JSON.parse(place);
-      return { id: String(id), owner, remote, process, isRunning };
+      return { id, owner, remote, process, isRunning };
     });
   });
 }

@@ -18,9 +18,6 @@ export interface OwnedRow {
   readonly key?: string | null;
 }
 
-/** The id is a number if the table's column has the type integer. */
-type RawRow = Omit<OwnedRow, "id"> & { readonly id: string | number };
-
 /** Reads the claimed tasks, whoever claimed them: those among `ids`, or all, for which it scans the whole table. */
 export async function readClaimedRows(
   client: Client,
@@ -28,12 +25,12 @@ export async function readClaimedRows(
   ids: readonly string[] | null,
 ): Promise<OwnedRow[]> {
   const condition = ids === null ? "" : "id = ANY ($1::bigint[]) AND ";
-  const { rows } = await client.query<RawRow>({
+  const { rows } = await client.query<OwnedRow>({
     name: ids === null ? "owned rows" : "still owned",
-    text: `SELECT id, owner, hash, ${keyOf(table)} AS key FROM ${table.qualified} WHERE ${condition}owner IS NOT NULL`,
+    text: `SELECT id::text AS id, owner, hash, ${keyOf(table)} AS key FROM ${table.qualified} WHERE ${condition}owner IS NOT NULL`,
     values: ids === null ? [] : [ids],
   });
-  return rows.map((row) => ({ ...row, id: String(row.id) }));
+  return rows;
 }
 
 export interface RescuedTask {

@@ -16,12 +16,12 @@ export async function releaseTasks(
   table: TaskTable,
   tasks: readonly OwnedTask[],
 ): Promise<ReadonlySet<string>> {
-  const { rows } = await client.query<{ id: string | number }>({
+  const { rows } = await client.query<{ id: string }>({
     name: "release",
     text: releaseStatement(table),
     values: [tasks.map((task) => task.id), tasks.map((task) => task.owner)],
   });
-  return new Set(rows.map((row) => String(row.id)));
+  return new Set(rows.map(({ id }) => id));
 }
 
 function releaseStatement(table: TaskTable): string {
@@ -47,5 +47,5 @@ WITH owned AS MATERIALIZED (
     ready = CASE WHEN state::text IN ('TAKE', 'WORK', 'PLAN') THEN plan <= now() END
   WHERE id = ANY (ARRAY(SELECT id FROM locked)) AND NOT (state::text IN ('TAKE', 'WORK', 'PLAN') AND ${isReplaced("id")})
 )
-SELECT id FROM owned WHERE id <> ALL (ARRAY(SELECT id FROM locked))`;
+SELECT id::text AS id FROM owned WHERE id <> ALL (ARRAY(SELECT id FROM locked))`;
 }

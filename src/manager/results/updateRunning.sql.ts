@@ -37,8 +37,8 @@ async function update<Task extends OwnedTask>(
   valueOf: (task: Task) => unknown,
 ): Promise<ReadonlySet<string>> {
   const values = [tasks.map(({ id }) => id), tasks.map(({ owner }) => owner), tasks.map(valueOf)];
-  const { rows } = await client.query<{ id: string | number }>({ ...statement, values });
-  return new Set(rows.map(({ id }) => String(id)));
+  const { rows } = await client.query<{ id: string }>({ ...statement, values });
+  return new Set(rows.map(({ id }) => id));
 }
 
 function updateStatement(
@@ -59,5 +59,5 @@ WITH change AS MATERIALIZED (
   UPDATE ${qualified} AS t SET ${set} FROM change AS u
   WHERE t.id = u.id AND t.owner = u.owner AND t.id = ANY (ARRAY(SELECT id FROM locked))
 )
-SELECT id FROM owned WHERE id <> ALL (ARRAY(SELECT id FROM locked))`;
+SELECT id::text AS id FROM owned WHERE id <> ALL (ARRAY(SELECT id FROM locked))`;
 }

@@ -60,12 +60,12 @@ export async function retryPauses(
   table: TaskTable,
   tasks: readonly DeferredPause[],
 ): Promise<DeferredPause[]> {
-  const { rows } = await client.query<{ id: string | number; since: string }>({
+  const { rows } = await client.query<DeferredPause>({
     name: "pause later",
     text: laterStatement(table),
     values: [tasks.map(({ id }) => id), tasks.map(({ since }) => since)],
   });
-  return rows.map((row) => ({ ...row, id: String(row.id) }));
+  return rows;
 }
 
 /** Keeps this connection from starting these tasks, and only these. */
@@ -86,5 +86,5 @@ WITH wanted AS MATERIALIZED (
   UPDATE ${qualified} AS t SET plan = ${next}, ready = ${next} <= now()${keepPlace}
   FROM wanted AS p WHERE t.id = p.id AND t.id = ANY (ARRAY(SELECT id FROM free))
 )
-SELECT id, since::text FROM wanted WHERE id <> ALL (ARRAY(SELECT id FROM free))`;
+SELECT id::text AS id, since::text FROM wanted WHERE id <> ALL (ARRAY(SELECT id FROM free))`;
 }

@@ -64,18 +64,18 @@ export async function readOverdueTasks(
   ids: readonly string[],
 ): Promise<OverdueTask[]> {
   if (ids.length === 0) return [];
-  const { rows } = await client.query<Omit<OverdueTask, "id"> & { id: string | number }>({
+  const { rows } = await client.query<OverdueTask>({
     name: "overdue tasks",
     text: `
 WITH free AS MATERIALIZED (
   SELECT id FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT id, "group"::text AS "group", id <> ALL (ARRAY(SELECT id FROM free)) AS locked FROM ${table.qualified}
-WHERE id = ANY ($1::bigint[]) AND state::text = 'PLAN' AND ready IS NOT NULL AND plan <= now() AND owner IS NULL
-ORDER BY id`,
+SELECT t.id::text AS id, t."group"::text AS "group", t.id <> ALL (ARRAY(SELECT id FROM free)) AS locked FROM ${table.qualified} AS t
+WHERE t.id = ANY ($1::bigint[]) AND t.state::text = 'PLAN' AND t.ready IS NOT NULL AND t.plan <= now() AND t.owner IS NULL
+ORDER BY t.id`,
     values: [ids],
   });
-  return rows.map((row) => ({ ...row, id: String(row.id) }));
+  return rows;
 }
 
 /** Reads tasks whose planned time has come but which are not marked as due, in the order of their planned times. */
@@ -84,14 +84,14 @@ export async function readUnmarkedTasks(
   table: TaskTable,
   request: { readonly limit: number; readonly except: readonly string[] },
 ): Promise<string[]> {
-  const { rows } = await client.query<{ id: string | number }>({
+  const { rows } = await client.query<{ id: string }>({
     name: "unmarked tasks",
     text: `
-SELECT id FROM ${table.qualified}
+SELECT id::text AS id FROM ${table.qualified}
 WHERE NOT ready AND plan <= now() AND owner IS NULL AND ${isNotIn("id", "$2")} ORDER BY plan LIMIT $1`,
     values: [request.limit, request.except],
   });
-  return rows.map(({ id }) => String(id));
+  return rows.map(({ id }) => id);
 }
 
 export async function idleFor(client: Client, pids: readonly number[], ms: number): Promise<number> {
