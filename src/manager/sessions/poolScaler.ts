@@ -180,28 +180,27 @@ export class PoolScaler {
       this.#demand(size);
       return;
     }
-    this.#demand(size + more);
-    // The first thread is started early, because starting a thread takes longer than getting a grant.
-    if (this.#components.executors.threads.size === 0) this.#components.executors.start();
-    const wanted = Math.min(more, Math.max(1, size), this.#granted - size);
-    if (wanted <= 0) return;
-    const count = Math.min(wanted, await this.#components.remoteCapacity.sessionShare(client));
-    this.#isFull = count < wanted;
-    if (this.#isFull) this.#reportFull(count);
+    const count = await this.#roomFor(client, Math.min(more, Math.max(1, size)), more);
     this.#openFailed = false;
     this.#sessions.open(count);
   }
 
   /** With users: how many sessions can be opened for a lane now. Tells the supervisor of all that are wanted. */
   async roomFor(client: Client, { wanted, more }: { readonly wanted: number; readonly more: number }): Promise<number> {
-    const { size } = this.#sessions;
     // While the demand is known, `more` is not counted.
-    if (this.isDemandKnown) return 0;
+    return this.isDemandKnown ? 0 : await this.#roomFor(client, wanted, more);
+  }
+
+  /** How many of the sessions that are wanted now can be opened. `more` is the demand beyond those that there are. */
+  async #roomFor(client: Client, wanted: number, more: number): Promise<number> {
+    const { executors, remoteCapacity } = this.#components;
+    const { size } = this.#sessions;
     this.#demand(size + more);
-    if (this.#components.executors.threads.size === 0) this.#components.executors.start();
+    // The first thread is started early, because starting a thread takes longer than getting a grant.
+    if (executors.threads.size === 0) executors.start();
     const granted = Math.min(wanted, this.#granted - size);
     if (granted <= 0) return 0;
-    const count = Math.min(granted, await this.#components.remoteCapacity.sessionShare(client));
+    const count = Math.min(granted, await remoteCapacity.sessionShare(client));
     this.#isFull = count < granted;
     if (this.#isFull) this.#reportFull(count);
     return count;
