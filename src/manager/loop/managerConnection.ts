@@ -29,6 +29,13 @@ import { SettingsReloader } from "./settingsReloader.js";
 import { lockTable, unlock } from "./tableLock.js";
 import type { WorkCycle } from "./workCycle.js";
 
+interface ManagerConnectionOptions {
+  readonly workCycle: WorkCycle;
+  readonly cycled: () => void;
+  readonly isFinished: () => boolean;
+  readonly memory: ManagerMemory | null;
+}
+
 /**
  * The manager's connection and everything that depends on it: the table lock and the manager loop. There is only one
  * connection at a time, and each call of `serve` opens a new connection. The table lock is lost with the connection.
@@ -40,9 +47,7 @@ import type { WorkCycle } from "./workCycle.js";
  */
 export class ManagerConnection {
   readonly #components: ManagerComponents;
-  readonly #workCycle: WorkCycle;
-  readonly #cycled: () => void;
-  readonly #isFinished: () => boolean;
+  readonly #options: ManagerConnectionOptions;
   readonly #stallMonitor: StallMonitor;
   readonly #settingsReloader: SettingsReloader;
   #serving: { readonly client: Client; readonly loop: ManagerLoop; readonly homeGuard: HomeGuard } | null = null;
@@ -50,19 +55,9 @@ export class ManagerConnection {
   #leaveReason: ErrorReport | null = null;
   #memory: ManagerMemory | null;
 
-  constructor(
-    components: ManagerComponents,
-    options: {
-      readonly workCycle: WorkCycle;
-      readonly cycled: () => void;
-      readonly isFinished: () => boolean;
-      readonly memory: ManagerMemory | null;
-    },
-  ) {
+  constructor(components: ManagerComponents, options: ManagerConnectionOptions) {
     this.#components = components;
-    this.#workCycle = options.workCycle;
-    this.#cycled = options.cycled;
-    this.#isFinished = options.isFinished;
+    this.#options = options;
     this.#memory = options.memory;
     this.#stallMonitor = new StallMonitor(components);
     this.#settingsReloader = new SettingsReloader(components, this);
@@ -167,7 +162,7 @@ export class ManagerConnection {
       }));
       const { loop, homeGuard } = await this.#prepare(client, entry, this.#watchdog, ended.signal);
       // A cycle without statements would not notice the loss, and the loop would compete with the next one.
-      const loopEnded = loop.run(() => isLost || this.#isFinished());
+      const loopEnded = loop.run(() => isLost || this.#options.isFinished());
       await Promise.race([
         loopEnded.then(async () => (isLost ? await lost : undefined)),
         sessionWatchdog.watch(client, ended.signal),
@@ -210,9 +205,9 @@ export class ManagerConnection {
     await discardUnconfirmed(client, table, sessions, pendingResults);
     const homeGuard = new HomeGuard(client, this.#components);
     const channels = await listenToTable(client, table);
-    const partitions = this.#watchPartitions();
+    const partitions = new PartitionWatcher(this.#components, () => this.reload());
     const loop = new ManagerLoop(client, this.#components, {
-      workCycle: this.#workCycle,
+      workCycle: this.#options.workCycle,
       busyMode: new BusyMode(client, oid, undefined, memory !== null),
       homeGuard,
       otherManagers,
@@ -221,7 +216,7 @@ export class ManagerConnection {
         if (isLocked) await unlock(client, lockClasses.manager, oid);
       },
       cycled: () => {
-        this.#cycled();
+        this.#options.cycled();
         if (this.#components.isDraining) return;
         partitions.check(client);
         homeGuard.check();
@@ -289,17 +284,6 @@ export class ManagerConnection {
     this.applySettings(settings);
     this.#components.statistics.connected();
     await correctApplicationName(client, entry, settings.sleepMs);
-  }
-
-  #watchPartitions(): PartitionWatcher {
-    const { log, table } = this.#components;
-    return new PartitionWatcher({
-      table,
-      entry: () => this.#components.entry,
-      everyMs: () => this.#components.resetMs,
-      found: () => this.reload(),
-      log,
-    });
   }
 
   async #end(client: Client): Promise<void> {

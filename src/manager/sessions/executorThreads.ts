@@ -11,7 +11,7 @@ import type {
   FromExecutor,
   ToExecutor,
 } from "../../shared/ipc/executorMessages.js";
-import type { RemoteProcess, RemoteRunState, Run } from "../../shared/ipc/run.js";
+import type { RemoteRunState, Run } from "../../shared/ipc/run.js";
 import type { ExecutorPools } from "./executorPools.js";
 
 /** How long threads may take to close their sessions when they are stopped, in ms. */
@@ -34,6 +34,8 @@ interface ExecutorEvents {
   /** The thread and its connections are gone. The reason is null if the thread was told to stop. */
   ended(thread: ExecutorThread, reason: PgTaskError | null): void;
 }
+
+type RemoteProcessQuery = Pick<Extract<ToExecutor, { type: "findRemoteProcess" }>, "remote" | "process">;
 
 type ConnectionRequestMessage = Extract<FromExecutor, { type: "requestConnectionPermit" | "connectionPermitUsed" }>;
 
@@ -117,21 +119,13 @@ export class ExecutorThreads {
   }
 
   /** Asks the server of a remote run what has become of it. Null if that cannot be determined. */
-  async findRemoteProcess(run: {
-    readonly remote: string;
-    readonly process: RemoteProcess;
-  }): Promise<RemoteRunState | null> {
+  async findRemoteProcess({ remote, process }: RemoteProcessQuery): Promise<RemoteRunState | null> {
     const [thread = this.start()] = this.#threads;
     const number = (this.#queryCount += 1);
     const answer = new Promise<RemoteRunState | null>((resolve) =>
       this.#remoteQueries.set(number, { thread, answer: resolve }),
     );
-    this.send(thread, {
-      type: "findRemoteProcess",
-      number,
-      remote: run.remote,
-      process: run.process,
-    });
+    this.send(thread, { type: "findRemoteProcess", number, remote, process });
     return await answer;
   }
 

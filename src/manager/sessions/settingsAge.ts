@@ -6,43 +6,38 @@ import type { SessionPool } from "./sessionPool.js";
 import { readSettingsVersion } from "./settingsVersion.sql.js";
 import { settingsCheckMs } from "../model/tuning.js";
 
+interface SettingsAgeComponents {
+  readonly sessions: SessionPool;
+  readonly table: TaskTable;
+  readonly log: Log;
+}
+
 /**
  * Replaces sessions after ALTER ROLE or ALTER DATABASE. The settings are read by each claim or right after it, before any
  * claimed task is assigned, so that a task that is inserted after a change does not run in an older session. The
  * exception is a task that is queued behind others within 250 ms of the last comparison.
  */
 export class SettingsAge {
-  readonly #sessions: SessionPool;
-  readonly #table: TaskTable;
-  readonly #log: Log;
+  readonly #components: SettingsAgeComponents;
   #version: string | null = null;
   #comparedAt = -Infinity;
   #failure: unknown = null;
 
-  constructor({
-    sessions,
-    table,
-    log,
-  }: {
-    readonly sessions: SessionPool;
-    readonly table: TaskTable;
-    readonly log: Log;
-  }) {
-    this.#sessions = sessions;
-    this.#table = table;
-    this.#log = log;
+  constructor(components: SettingsAgeComponents) {
+    this.#components = components;
   }
 
   /** Must be called before the first session is opened, so that none has older settings than the version read. */
   async compare(client: Client): Promise<void> {
-    this.accept(await readSettingsVersion(client, this.#table));
+    this.accept(await readSettingsVersion(client, this.#components.table));
   }
 
   /** A claim that reads the version with its tasks must call this before any of the tasks is assigned. */
   accept(version: string): void {
     if (this.#version !== null && this.#version !== version) {
-      this.#log.info({ sessions: this.#sessions.size }, "settings changed, replacing sessions");
-      this.#sessions.markStale();
+      const { log, sessions } = this.#components;
+      log.info({ sessions: sessions.size }, "settings changed, replacing sessions");
+      sessions.markStale();
     }
     this.#version = version;
     this.#failure = null;
@@ -62,7 +57,7 @@ export class SettingsAge {
       await this.compare(client);
     } catch (error) {
       this.#comparedAt = -Infinity;
-      if (isTransient(error)) this.#log.debug({ err: error }, "settings check deferred");
+      if (isTransient(error)) this.#components.log.debug({ err: error }, "settings check deferred");
       else this.#failure = error;
     }
   }

@@ -5,33 +5,35 @@ import type { Log } from "../../shared/log.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { hasNewPartitions } from "../schema/adoption/triggers.js";
 
-export interface PartitionWatcherOptions {
+interface Components {
   readonly table: TaskTable;
-  readonly entry: () => Entry;
-  readonly everyMs: () => number;
-  readonly found: () => void;
+  readonly entry: Entry;
+  /** Interval between two looks. */
+  readonly resetMs: number;
   readonly log: Log;
 }
 
 /** Looks for new partitions, which lack the triggers and indexes that pg-task creates on each. */
 export class PartitionWatcher {
-  readonly #options: PartitionWatcherOptions;
+  readonly #components: Components;
+  readonly #found: () => void;
   #checkedAt = performance.now();
 
-  constructor(options: PartitionWatcherOptions) {
-    this.#options = options;
+  constructor(components: Components, found: () => void) {
+    this.#components = components;
+    this.#found = found;
   }
 
   check(client: Client): void {
-    if (performance.now() - this.#checkedAt < this.#options.everyMs()) return;
+    if (performance.now() - this.#checkedAt < this.#components.resetMs) return;
     this.#checkedAt = performance.now();
     void this.#query(client);
   }
 
   async #query(client: Client): Promise<void> {
-    const { table, entry, found, log } = this.#options;
+    const { table, entry, log } = this.#components;
     try {
-      if (await hasNewPartitions(client, table, entry())) found();
+      if (await hasNewPartitions(client, table, entry)) this.#found();
     } catch (error) {
       // The cycles report errors of the connection or the table, so the error is only logged here.
       log.debug({ reason: toReport(error).message }, "partition check failed");
