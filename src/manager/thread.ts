@@ -4,11 +4,12 @@ import { takePayload } from "../shared/ipc/handshake.js";
 import type { ManagerMemory, Rest, SleepingTable } from "../shared/ipc/sleepingTable.js";
 import { Lifecycle } from "../shared/lifecycle.js";
 import { createLog, type Log } from "../shared/log.js";
+import { openTelemetryRegistry } from "../shared/openTelemetryRegistry.js";
 import type { ExaminedEntries, FromManager, ManagerParameters, ToManager } from "../shared/ipc/managerMessages.js";
 import { Examination } from "./loop/examination.js";
 import { Manager } from "./manager.js";
 import { ExecutorPools } from "./sessions/executorPools.js";
-import { loadTracing, type CreateTracing } from "./telemetry/loadTracing.js";
+import type { CreateTracing } from "./telemetry/tracing.js";
 
 /**
  * Runs one manager after another for the supervisor at the other end of `port`. When one has ended for another reason
@@ -128,6 +129,13 @@ function hostManager(port: MessagePort, createTracing: CreateTracing | null): vo
       }
     }
   });
+}
+
+/** Null without an SDK: the OpenTelemetry API takes 0.8 MB in each thread (decision 29). */
+async function loadTracing(): Promise<CreateTracing | null> {
+  if (!(openTelemetryRegistry in globalThis)) return null;
+  const { Tracing } = await import("./telemetry/tracing.js");
+  return (...options) => Tracing.create(...options);
 }
 
 async function main(port: MessagePort): Promise<void> {

@@ -1,5 +1,7 @@
+import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { countWaitingNotifiers, enterBusyMode, leaveBusyMode, readWriters } from "./busyLock.sql.js";
+import { countWaitingNotifiers, readWriters } from "./writers.sql.js";
+import { tryLock, unlock } from "./tableLock.js";
 import {
   busyPollMs,
   busyQuietMs,
@@ -74,7 +76,7 @@ export class BusyMode {
 
   /** Leaves busy mode, so that writers notify the next manager. */
   async stop(): Promise<void> {
-    if (this.#state === "busy") await leaveBusyMode(this.#client, this.#tableOid);
+    if (this.#state === "busy") await unlock(this.#client, lockClasses.busy, this.#tableOid);
     this.#state = "settling";
   }
 
@@ -114,7 +116,8 @@ export class BusyMode {
   }
 
   async #beginBusy(): Promise<boolean> {
-    if (!(await enterBusyMode(this.#client, this.#tableOid))) return false;
+    // If a writer is just testing the lock, nothing changes, and the next cycle tries again.
+    if (!(await tryLock(this.#client, lockClasses.busy, this.#tableOid))) return false;
     const now = performance.now();
     const soon = now - this.#busyEndedAt < soonAgainMs;
     const { min, max } = this.#limits.quietMs;
@@ -138,7 +141,7 @@ export class BusyMode {
       this.#pollMs = Math.min(this.#pollMs * pollGrowth, busyPollMs.max);
       return false;
     }
-    await leaveBusyMode(this.#client, this.#tableOid);
+    await unlock(this.#client, lockClasses.busy, this.#tableOid);
     this.#busyEndedAt = now;
     this.#state = "settling";
     this.#silentWriters = null;

@@ -13,7 +13,7 @@ import { locateTable } from "../schema/locateTable.js";
 import { hasSchedule } from "../schema/schedulesView.sql.js";
 import { taskTable, type TaskTable } from "../schema/taskTable.js";
 import { isComputed, replannedSql } from "../upkeep/zoneChanges.sql.js";
-import { readWrittenTables } from "./busyLock.sql.js";
+import { readWrittenTables } from "./writers.sql.js";
 import { connectManager, readIdentity } from "./connectManager.js";
 import { sleepCheckSql } from "./deepSleep.js";
 

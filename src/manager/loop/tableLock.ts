@@ -33,7 +33,7 @@ export async function lockTable(
       send({ type: "unavailable", reason: { code: "LEADERSHIP_HELD", message } });
     }
     if (!(await sleep(retryMs, ending.signal))) continue;
-    await others.checkHolder(retryMs);
+    await others.holder.check(retryMs);
     waitedMs += retryMs;
     if (waitedMs === longWaitMs) await logHolder(components, others);
   }
@@ -55,7 +55,7 @@ export async function unlock(client: Client, lockClass: number, oid: number): Pr
 }
 
 async function logHolder({ log, table }: ManagerComponents, others: OtherManagers): Promise<void> {
-  const holder = await others.findHolder();
+  const holder = await others.holder.find();
   // A session that is no manager has been named already.
   if (holder?.isPgTask !== true) return;
   const { pid: backend, name, address } = holder;

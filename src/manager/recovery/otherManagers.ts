@@ -4,7 +4,7 @@ import type { Log } from "../../shared/log.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { isManagerSql } from "../../shared/postgres/applicationNames.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { FrozenHolder, type Holder } from "../../shared/postgres/frozenHolder.js";
+import { FrozenHolder } from "../../shared/postgres/frozenHolder.js";
 import { openRollCall } from "../../shared/postgres/rollCall.js";
 import { frozenManagerMs, ownerCheckMs, ownersAskMs } from "../model/tuning.js";
 import type { TaskTable } from "../schema/taskTable.js";
@@ -29,7 +29,8 @@ interface OtherManagersComponents {
 export class OtherManagers {
   readonly #client: Client;
   readonly #components: OtherManagersComponents;
-  readonly #holder: FrozenHolder;
+  /** Who holds the table's lock. */
+  readonly holder: FrozenHolder;
   #askAll: () => Promise<void> = async () => {};
   #hasAnswered = false;
   #isWatching = false;
@@ -40,7 +41,7 @@ export class OtherManagers {
     this.#client = client;
     this.#components = components;
     this.#afterFrozen = components.afterFrozen;
-    this.#holder = new FrozenHolder(client, () => this.#ask(), {
+    this.holder = new FrozenHolder(client, () => this.#askAll(), {
       lock: { class: lockClasses.manager, key: String(oid) },
       isPgTaskSql: isManagerSql,
       frozenMs: () => this.#limitMs,
@@ -75,15 +76,6 @@ export class OtherManagers {
     return others;
   }
 
-  /** Called after each failed attempt to take the table's lock, with the time since the last one, in ms. */
-  async checkHolder(ms: number): Promise<void> {
-    await this.#holder.check(ms);
-  }
-
-  async findHolder(): Promise<Holder | null> {
-    return await this.#holder.find();
-  }
-
   /** Watches the sessions of other processes, as long as there are any that have tasks. */
   watchOwners(): void {
     if (this.#isWatching || this.#components.orphans.foreignOwners.length === 0) return;
@@ -106,18 +98,14 @@ export class OtherManagers {
 
   #answered(pid: number): void {
     this.#hasAnswered = true;
-    this.#holder.answered(pid);
-  }
-
-  async #ask(): Promise<void> {
-    await this.#askAll();
+    this.holder.answered(pid);
   }
 
   async #watch(): Promise<void> {
     const { orphans } = this.#components;
     while (!this.#ending.signal.aborted && orphans.foreignOwners.length > 0 && this.#limitMs > 0) {
       this.#hasAnswered = false;
-      await this.#ask();
+      await this.#askAll();
       let waitedMs = 0;
       while (waitedMs < this.#limitMs && (await sleep(ownerCheckMs, this.#ending.signal))) {
         // Counted in steps, so that time in which this process itself was suspended does not count.

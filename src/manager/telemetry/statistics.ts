@@ -6,7 +6,6 @@ import {
   bucketOf,
   countRetries,
   noCounts,
-  type Durations,
   type ManagerStatistics,
   type RetryCounts,
   type TaskCounts,
@@ -17,23 +16,32 @@ import { elapsedMs } from "../model/elapsedMs.js";
 
 const reportMs = 200;
 
-class DurationCount {
-  #counts: Record<number, number> = {};
-  #sum = 0;
-
-  add(seconds: number): void {
-    const bucket = bucketOf(seconds);
-    this.#counts[bucket] = (this.#counts[bucket] ?? 0) + 1;
-    this.#sum += seconds;
-  }
-
-  take(): Durations {
-    const taken = { counts: this.#counts, sum: this.#sum };
-    this.#counts = {};
-    this.#sum = 0;
-    return taken;
-  }
+interface MeasuredDurations {
+  counts: Record<number, number>;
+  sum: number;
 }
+
+function addDuration(durations: MeasuredDurations, seconds: number): void {
+  const bucket = bucketOf(seconds);
+  durations.counts[bucket] = (durations.counts[bucket] ?? 0) + 1;
+  durations.sum += seconds;
+}
+
+/** What a report contains besides the load. */
+interface Counters extends Record<"claims" | "runs" | "waits", MeasuredDurations> {
+  readonly counts: Record<keyof TaskCounts, number>;
+  retries: RetryCounts;
+  webhooks: ManagerStatistics["webhooks"];
+}
+
+const newCounters = (): Counters => ({
+  counts: { ...noCounts },
+  retries: {},
+  webhooks: {},
+  claims: { counts: {}, sum: 0 },
+  runs: { counts: {}, sum: 0 },
+  waits: { counts: {}, sum: 0 },
+});
 
 interface StatisticsOptions {
   readonly send: (message: FromManager) => void;
@@ -43,12 +51,7 @@ interface StatisticsOptions {
 /** Counts what a manager does and reports it in batches. Sends nothing while nothing happens. */
 export class Statistics {
   readonly #options: StatisticsOptions;
-  readonly #claims = new DurationCount();
-  readonly #runs = new DurationCount();
-  readonly #waits = new DurationCount();
-  #counts: Record<keyof TaskCounts, number> = { ...noCounts };
-  #retries: RetryCounts = {};
-  #webhooks: ManagerStatistics["webhooks"] = {};
+  #counters = newCounters();
   #timer: NodeJS.Timeout | null = null;
   #connected = false;
 
@@ -64,7 +67,7 @@ export class Statistics {
   cycleEnded(cycle: { readonly claimed: number; readonly expired: number }, since: number): void {
     this.count("gone", cycle.expired);
     if (cycle.claimed === 0) return;
-    this.#claims.add((performance.now() - since) / 1000);
+    addDuration(this.#counters.claims, (performance.now() - since) / 1000);
     this.count("started", cycle.claimed);
   }
 
@@ -72,20 +75,20 @@ export class Statistics {
   runEnded(result: RunResult, planned: number | null): void {
     if (result.outcome !== "ended") return;
     const waited = planned === null ? NaN : Date.parse(result.start) / 1000 - planned;
-    if (Number.isFinite(waited)) this.#waits.add(Math.max(0, waited));
+    if (Number.isFinite(waited)) addDuration(this.#counters.waits, Math.max(0, waited));
     this.count(result.error === null ? "done" : "failed", 1);
     const ms = result.stop === null ? NaN : elapsedMs(result.start, result.stop);
-    if (ms >= 0) this.#runs.add(ms / 1000);
+    if (ms >= 0) addDuration(this.#counters.runs, ms / 1000);
   }
 
   retried(sqlstates: readonly string[]): void {
-    this.#retries = addRetries(this.#retries, countRetries(sqlstates));
+    this.#counters.retries = addRetries(this.#counters.retries, countRetries(sqlstates));
     this.touch();
   }
 
   told(webhook: string, outcome: keyof WebhookCounts, ends: number): void {
     const counts = { accepted: 0, failed: 0, dropped: 0, [outcome]: ends };
-    this.#webhooks = addWebhooks(this.#webhooks, { [webhook]: counts });
+    this.#counters.webhooks = addWebhooks(this.#counters.webhooks, { [webhook]: counts });
     this.touch();
   }
 
@@ -111,27 +114,14 @@ export class Statistics {
     if (this.#timer === null) return;
     clearTimeout(this.#timer);
     this.#timer = null;
-    const counts = this.#counts;
-    this.#counts = { ...noCounts };
-    const retries = this.#retries;
-    this.#retries = {};
-    const webhooks = this.#webhooks;
-    this.#webhooks = {};
-    this.#options.send({
-      type: "statistics",
-      counts,
-      retries,
-      webhooks,
-      claims: this.#claims.take(),
-      runs: this.#runs.take(),
-      waits: this.#waits.take(),
-      ...this.#options.load(),
-    });
+    const counters = this.#counters;
+    this.#counters = newCounters();
+    this.#options.send({ type: "statistics", ...counters, ...this.#options.load() });
   }
 
   count(name: keyof TaskCounts, number: number): void {
     if (number === 0) return;
-    this.#counts[name] += number;
+    this.#counters.counts[name] += number;
     this.touch();
   }
 }

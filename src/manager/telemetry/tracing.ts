@@ -26,6 +26,8 @@ import type { TaskTable } from "../schema/taskTable.js";
 /** For the last spans, because the thread is about to end. */
 const maxFlushMs = 2_000;
 
+export type CreateTracing = typeof Tracing.create;
+
 interface TracedRun {
   readonly group: string;
   readonly parent: Context;

@@ -1,24 +1,10 @@
 import type { Client } from "../../shared/postgres/client.js";
-import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
-import { tryLock, unlock } from "./tableLock.js";
 
 export interface Writer {
   /** Identifies the transaction until it ends or is prepared. */
   readonly transaction: string;
   readonly prepared: boolean;
 }
-
-/**
- * Takes the lock of busy mode. While the manager holds this lock, writers do not notify.
- *
- * @returns false if a writer was just testing the lock; then nothing has changed and the caller retries
- */
-export const enterBusyMode = (client: Client, tableOid: number): Promise<boolean> =>
-  tryLock(client, lockClasses.busy, tableOid);
-
-/** From now on, writers notify again. Those that `readWriters` finds afterwards may still have seen busy mode. */
-export const leaveBusyMode = (client: Client, tableOid: number): Promise<void> =>
-  unlock(client, lockClasses.busy, tableOid);
 
 /**
  * Counts the writers to the table that wait until another transaction, of any database, has committed its notifications.
