@@ -4,6 +4,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { packageFile } from "../../shared/packageFile.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
+import { render } from "./migrations.js";
 import type { TaskTable } from "./taskTable.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
 
@@ -86,7 +87,7 @@ export async function ensureCalendar(client: Client, table: TaskTable, { create 
       `schema ${identifier(schema)} lacks the functions of schedules (${missing.join(", ")}), and its entry says "create": false`,
     );
   }
-  await createCalendar(client, schema);
+  await createCalendar(client, table);
 }
 
 async function readFunctions(client: Client, { schema, qualified }: TaskTable): Promise<ExistingFunction[]> {
@@ -101,15 +102,11 @@ async function readFunctions(client: Client, { schema, qualified }: TaskTable): 
   return rows;
 }
 
-export async function createCalendar(client: Client, schema: string): Promise<void> {
-  let quote = "$function$";
-  while (schema.includes(quote)) quote = quote.replace(/\$$/, "_$");
-  await client.query(
-    calendarText.replaceAll("$function$", () => quote).replaceAll(':"schema"', () => identifier(schema)),
-  );
+export async function createCalendar(client: Client, table: TaskTable): Promise<void> {
+  await client.query(render(calendarText, table));
   // Every role that inserts tasks calls the functions, and default privileges may have revoked EXECUTE from PUBLIC.
   const statements = signatures.map((signature) => {
-    const name = `${identifier(schema)}.${signature}`;
+    const name = `${identifier(table.schema)}.${signature}`;
     return `COMMENT ON FUNCTION ${name} IS '${ownComment}${calendarVersion}'; GRANT EXECUTE ON FUNCTION ${name} TO PUBLIC`;
   });
   await client.query(statements.join("; "));

@@ -58,14 +58,10 @@ const wanted = ({ entry, table }: Subject): string =>
       .toSorted(([one], [other]) => (one < other ? -1 : 1)),
   ]);
 
-interface FoundRow {
+interface FoundRow extends Omit<FoundTable, "fingerprint" | "isInOrder"> {
   readonly place: number;
-  readonly oid: number;
-  readonly channels: string[];
-  readonly stateType: string | null;
   readonly state: string;
   readonly recorded: string | null;
-  readonly mayRecord: boolean;
 }
 
 /**
@@ -86,16 +82,9 @@ export async function readFingerprints(client: Client, subjects: readonly Subjec
   return subjects.map((subject, place) => {
     const row = byPlace.get(place);
     if (row === undefined || subject.entry.users) return null;
-    const { oid, channels, stateType, mayRecord, recorded } = row;
-    const fingerprint = digest([codeDigest(), wanted(subject), row.state]);
-    return {
-      oid,
-      channels,
-      stateType,
-      fingerprint,
-      isInOrder: recorded === `${recordPrefix}${fingerprint}`,
-      mayRecord,
-    };
+    const { place: _, state, recorded, ...found } = row;
+    const fingerprint = digest([codeDigest(), wanted(subject), state]);
+    return { ...found, fingerprint, isInOrder: recorded === `${recordPrefix}${fingerprint}` };
   });
 }
 

@@ -1,6 +1,6 @@
 import type { FileParameters } from "../../../shared/config/parameterTable.js";
 import type { Client } from "../../../shared/postgres/client.js";
-import { identifier } from "../../../shared/postgres/quoting.js";
+import { identifier, literal } from "../../../shared/postgres/quoting.js";
 import { parameterColumns, parameterDefault } from "../columnDefaults.js";
 import type { TaskTable } from "../taskTable.js";
 import type { FoundColumn, Layout } from "./layout.js";
@@ -62,10 +62,8 @@ export async function ensureFillFunction(
     body,
   ]);
   if (rowCount !== 0) return;
-  let quote = "$function$";
-  while (body.includes(quote)) quote = quote.replace("n$", "nn$");
   await client.query(
-    `CREATE OR REPLACE FUNCTION ${name}() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS ${quote}${body}${quote}`,
+    `CREATE OR REPLACE FUNCTION ${name}() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS ${literal(body)}`,
   );
   await client.query(`COMMENT ON FUNCTION ${name}() IS 'pg-task fill'`);
 }

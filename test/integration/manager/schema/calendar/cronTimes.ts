@@ -1,4 +1,5 @@
 import { createCalendar } from "../../../../../src/manager/schema/calendar.js";
+import { taskTable } from "../../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../../src/shared/postgres/client.js";
 import type { TestDatabase } from "../../../../support/database.js";
 
@@ -15,7 +16,7 @@ export interface CronCase {
 export async function connectCalendar(database: TestDatabase): Promise<Client> {
   const client = await database.connect();
   await client.query(`CREATE SCHEMA ${schema}`);
-  await createCalendar(client, `cal"endar$function$`);
+  await createCalendar(client, taskTable(`cal"endar$function$`, "task"));
   await client.query(`
     SET timezone = 'America/St_Johns'; SET datestyle = 'German'; SET intervalstyle = 'sql_standard';
     CREATE FUNCTION next_time(rule text, zone text, since timestamptz) RETURNS text LANGUAGE plpgsql

@@ -1,4 +1,5 @@
 import { createCalendar } from "../../../../../src/manager/schema/calendar.js";
+import { taskTable } from "../../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../../src/shared/postgres/client.js";
 import type { Random } from "../../../../chaos/random.js";
 import { createDatabase } from "../../../../support/database.js";
@@ -11,7 +12,7 @@ export interface Question {
 
 export async function connectWithCalendar(): Promise<Client> {
   const client = await (await createDatabase("empty")).connect();
-  await createCalendar(client, "public");
+  await createCalendar(client, taskTable("public", "task"));
   // None of the results may depend on these settings.
   await client.query(
     "SET TimeZone = 'Asia/Kathmandu'; SET DateStyle = 'German, DMY'; SET IntervalStyle = 'sql_standard'",
