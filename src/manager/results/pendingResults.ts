@@ -24,26 +24,21 @@ export class PendingResults {
   /** The groups that may have to pause after a result is written. Null before they are looked for again. */
   #pausing: ReadonlySet<number> | null = null;
 
-  /** @param queued undefined if the session no longer has the task */
   add(
     result: RunResult & Pick<OwnedResult, "owedNote">,
     owner: string,
-    queued?: {
-      readonly task: Pick<ClaimedTask, "hash" | "max" | "mayPause">;
-      readonly hasPlainEnd: boolean;
-    },
+    {
+      task: { hash, max, mayPause },
+      hasPlainEnd,
+    }: { readonly task: Pick<ClaimedTask, "hash" | "max" | "mayPause">; readonly hasPlainEnd: boolean },
   ): void {
     if (result.outcome === "ended") {
-      const pausingHash = queued?.task.mayPause === true ? queued.task.hash : undefined;
+      const pausingHash = mayPause ? hash : undefined;
       // The result is extended in place, because copying it costs more than everything else here.
-      const owned = Object.assign(result, { owner, pausingHash, isPlain: queued?.hasPlainEnd === true });
+      const owned = Object.assign(result, { owner, pausingHash, isPlain: hasPlainEnd });
       this.#queueOf(owned).add(owned);
       if (pausingHash !== undefined) this.#pausing = null;
-    } else if (queued === undefined) this.released.add({ id: result.id, owner });
-    else {
-      const { hash, max } = queued.task;
-      this.released.add({ id: result.id, owner, due: { hash, max } });
-    }
+    } else this.released.add({ id: result.id, owner, due: { hash, max } });
   }
 
   get isEmpty(): boolean {

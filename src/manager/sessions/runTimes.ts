@@ -65,8 +65,8 @@ export class RunTimes {
   }
 
   /** Returns the expected run time, in ms, of the group, or of all groups if it has no samples. Null without any. */
-  expectedMs(hash?: number): number | null {
-    const { ms, runs } = (hash === undefined ? undefined : this.#groups.get(hash)) ?? this.#all;
+  expectedMs(hash: number): number | null {
+    const { ms, runs } = this.#groups.get(hash) ?? this.#all;
     return runs === 0 ? null : Math.max(minRunMs, ms);
   }
 

@@ -44,7 +44,7 @@ export class SessionRegistry {
 
   /** How many sessions the lane has, without those that close. */
   get laneSize(): number {
-    return this.#lane === undefined ? this.size : this.#countLane(({ state }) => state !== "closing");
+    return this.#lane === undefined ? this.size : (this.laneSizes.get(this.#lane) ?? 0);
   }
 
   /** How many sessions each lane has, without those that close. */
@@ -61,16 +61,17 @@ export class SessionRegistry {
   }
 
   get laneBusy(): number {
-    return this.#lane === undefined ? this.#counts.busy : this.#countLane(({ state }) => state === "busy");
+    return this.#countInLane("busy");
   }
 
   get laneOpening(): number {
-    return this.#lane === undefined ? this.#counts.opening : this.#countLane(({ state }) => state === "opening");
+    return this.#countInLane("opening");
   }
 
-  #countLane(isCounted: (session: PooledSession) => boolean): number {
+  #countInLane(state: SessionState): number {
+    if (this.#lane === undefined) return this.#counts[state];
     let count = 0;
-    for (const session of this) if (this.isInLane(session) && isCounted(session)) count += 1;
+    for (const session of this) if (session.state === state && this.isInLane(session)) count += 1;
     return count;
   }
 
@@ -91,7 +92,7 @@ export class SessionRegistry {
   }
 
   get free(): number {
-    return this.#lane === undefined ? this.#counts.free : this.#countLane(({ state }) => state === "free");
+    return this.#countInLane("free");
   }
 
   /** The number of sessions with a run that takes longer than expected. */

@@ -132,13 +132,7 @@ export class Webhooks {
       failure === null ? [] : { id: end.id, pauseMs: pauseAfter(end.tries + 1, failure.askedMs) },
     );
     const names = new Set(answers.map(({ name }) => name));
-    const judged = [...names].flatMap(
-      (name) =>
-        this.#judge(
-          name,
-          answers.filter((each) => each.name === name),
-        ) ?? [],
-    );
+    const judged = [...names].flatMap((name) => this.#judge(name, answers) ?? []);
     await writeOutcomes(
       client,
       table,
@@ -154,8 +148,9 @@ export class Webhooks {
   }
 
   /** What has been sent together and fails is one failure. Returns null if nothing is new. */
-  #judge(name: string, answers: readonly Answer[]): WebhookOutcome | null {
+  #judge(name: string, all: readonly Answer[]): WebhookOutcome | null {
     const { log } = this.#components;
+    const answers = all.filter((each) => each.name === name);
     const known = this.#failures.get(name) ?? { count: 0, at: -Infinity };
     const failure = answers.findLast((each) => each.failure !== null)?.failure ?? null;
     if (answers.some((each) => each.failure === null)) {

@@ -14,7 +14,7 @@ interface Index {
   /** The predicate as the catalog shows it; null for an index on all rows. */
   readonly predicate: string | null;
   readonly definition: string;
-  readonly unique: boolean;
+  readonly unique?: boolean;
 }
 
 export async function ensureIndexes(client: Client, table: TaskTable, { kind }: Pick<Layout, "kind">): Promise<void> {
@@ -49,7 +49,6 @@ export const holdIndex: Index = {
   column: "id",
   predicate: "((wait > 0) AND (ready IS NOT NULL))",
   definition: "(id) WHERE wait > 0 AND ready IS NOT NULL",
-  unique: false,
 };
 
 /** The waiting tasks with `alone`. */
@@ -58,7 +57,6 @@ export const aloneIndex: Index = {
   column: "plan",
   predicate: "((alone IS NOT NULL) AND (ready IS NOT NULL))",
   definition: "(plan) WHERE alone IS NOT NULL AND ready IS NOT NULL",
-  unique: false,
 };
 
 /** Tells the waiting rows from the others, and puts the latest claimed ones first. Ends of runs write neither. */
@@ -67,7 +65,6 @@ export const schedulesIndex: Index = {
   column: "ready",
   predicate: "COALESCE(((rule IS NOT NULL) OR (repeat > '00:00:00'::interval)), false)",
   definition: "(ready, take) WHERE coalesce(rule IS NOT NULL OR repeat > interval '0', false)",
-  unique: false,
 };
 
 const keepIndex = (table: TaskTable): Index =>
@@ -83,13 +80,13 @@ function initialIndex(
   const start = `CREATE INDEX :"${key}" ON :"schema".:"table" `;
   const statement = statements.find((each) => each.startsWith(start)) ?? "";
   const definition = render(statement.slice(start.length), table);
-  return { suffix, column, predicate, definition, unique: false };
+  return { suffix, column, predicate, definition };
 }
 
 async function ensureIndexOn(
   client: Client,
   relation: { readonly name: string; readonly qualified: string },
-  { suffix, column, predicate, definition, unique }: Index,
+  { suffix, column, predicate, definition, unique = false }: Index,
 ): Promise<void> {
   const { rows } = await client.query<{ index: string; valid: boolean }>(
     `SELECT i.indexrelid::regclass::text AS index, i.indisvalid AS valid

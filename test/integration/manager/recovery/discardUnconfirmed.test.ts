@@ -29,6 +29,8 @@ const ended = (id: string, committed: boolean) => ({
   committed,
 });
 
+const queued = { task: { hash: 1, max: 0, mayPause: false }, hasPlainEnd: false };
+
 test("after a lost connection, committed results are kept only if there is a proof, deferred results too", async () => {
   const ids: string[] = [];
   for (let count = 0; count < 6; count += 1) ids.push(await taken());
@@ -50,11 +52,11 @@ test("after a lost connection, committed results are kept only if there is a pro
   );
   await manager.query("INSERT INTO public.task_ledger_2 (id, take, running) VALUES ($1, 7, true)", [heldUnproven]);
   const pendingResults = new PendingResults();
-  for (const id of [heldProven, heldUnproven]) pendingResults.add(ended(id, true), gone);
+  for (const id of [heldProven, heldUnproven]) pendingResults.add(ended(id, true), gone, queued);
   pendingResults.defer(pendingResults.takeResults());
-  for (const id of [provenOne, unconfirmed]) pendingResults.add(ended(id, true), gone);
-  pendingResults.add(ended(nothingWritten, false), gone);
-  pendingResults.add({ ...ended(notAtomic, false), unflushed: true }, gone);
+  for (const id of [provenOne, unconfirmed]) pendingResults.add(ended(id, true), gone, queued);
+  pendingResults.add(ended(nothingWritten, false), gone, queued);
+  pendingResults.add({ ...ended(notAtomic, false), unflushed: true }, gone, queued);
   const { rows } = await user.query<{ owner: string }>(
     `SELECT pg_backend_pid() || ' ' || to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US') AS owner
      FROM pg_stat_activity WHERE pid = pg_backend_pid()`,
@@ -76,7 +78,7 @@ test("after a lost connection, committed results are kept only if there is a pro
 test("results stay pending when the query for proofs fails", async () => {
   const id = await taken();
   const pendingResults = new PendingResults();
-  pendingResults.add(ended(id, true), gone);
+  pendingResults.add(ended(id, true), gone, queued);
   const lost = await openManager(database.target);
   await lost.end();
   await assert.rejects(discardUnconfirmed(lost, table, { owners: [], distrust() {} }, pendingResults));

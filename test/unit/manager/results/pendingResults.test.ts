@@ -11,6 +11,8 @@ function ended(id: number, output: string | null = null): Extract<RunResult, { o
   return { outcome: "ended", ...fixed, output };
 }
 
+const queued = { task: { hash: 1, max: 0, mayPause: false }, hasPlainEnd: false };
+
 const released = (id: number): RunResult => ({ outcome: "released", session: 1, id: String(id) });
 
 const ids = (list: readonly { id: string }[]): number[] => list.map(({ id }) => Number(id));
@@ -26,7 +28,7 @@ test("taking, deferring and requeueing loses and duplicates nothing", () => {
         if (each === "result" || each === "released") {
           last += 1;
           inside.add(last);
-          pendingResults.add(each === "result" ? ended(last) : released(last), "owner");
+          pendingResults.add(each === "result" ? ended(last) : released(last), "owner", queued);
         } else if (each === "requeue") {
           pendingResults.requeueDeferred();
           assert.equal(pendingResults.deferredCount, 0);
@@ -53,19 +55,19 @@ test("taking, deferring and requeueing loses and duplicates nothing", () => {
 
 test("results are taken in the order in which they were added, requeued ones first", () => {
   const pendingResults = new PendingResults();
-  for (const id of [1, 2, 3]) pendingResults.add(ended(id), "owner");
+  for (const id of [1, 2, 3]) pendingResults.add(ended(id), "owner", queued);
   const results = pendingResults.takeResults();
-  pendingResults.add(ended(4), "owner");
+  pendingResults.add(ended(4), "owner", queued);
   pendingResults.requeue(results);
   assert.deepEqual(ids(pendingResults.takeResults()), [1, 2, 3, 4]);
 });
 
 test("puts rejected and postponed results last, and those of locked rows first", () => {
   const pendingResults = new PendingResults();
-  for (const id of [1, 2, 3, 4]) pendingResults.add(ended(id), "owner");
+  for (const id of [1, 2, 3, 4]) pendingResults.add(ended(id), "owner", queued);
   const [rejected, transient, locked, late] = pendingResults.takeResults();
   assert.ok(rejected && transient && locked && late);
-  pendingResults.add(ended(5), "owner");
+  pendingResults.add(ended(5), "owner", queued);
   pendingResults.defer([rejected], 1, true);
   pendingResults.defer([transient], 1);
   pendingResults.defer([locked]);
@@ -77,15 +79,15 @@ test("puts rejected and postponed results last, and those of locked rows first",
 
 test("names the owners of unwritten results, except for rejected ones", () => {
   const pendingResults = new PendingResults();
-  for (const id of [1, 2, 3, 4]) pendingResults.add(ended(id), `owner ${id}`);
-  pendingResults.add(released(5), "owner 5");
+  for (const id of [1, 2, 3, 4]) pendingResults.add(ended(id), `owner ${id}`, queued);
+  pendingResults.add(released(5), "owner 5", queued);
   const [rejected, locked, late] = pendingResults.takeResults();
   assert.ok(rejected && locked && late);
   pendingResults.defer([rejected], 1, true);
   pendingResults.defer([locked]);
   pendingResults.requeueLast([late]);
-  pendingResults.add({ ...ended(6), largeOutput: new Uint8Array(1) }, "owner 6");
-  pendingResults.add({ ...ended(7), largeOutput: new Uint8Array(1) }, "owner 7");
+  pendingResults.add({ ...ended(6), largeOutput: new Uint8Array(1) }, "owner 6", queued);
+  pendingResults.add({ ...ended(7), largeOutput: new Uint8Array(1) }, "owner 7", queued);
   pendingResults.takeLarge();
   const owners = [...pendingResults.unwrittenOwners].toSorted();
   assert.deepEqual(owners, ["owner 2", "owner 3", "owner 6", "owner 7"]);
@@ -101,7 +103,7 @@ test("limits the text of one statement, but takes a single result of any size", 
     [4, big + big],
     [5, null],
   ] as const) {
-    pendingResults.add(ended(id, output), "owner");
+    pendingResults.add(ended(id, output), "owner", queued);
   }
   const statements: number[][] = [];
   while (!pendingResults.isEmpty) statements.push(ids(pendingResults.takeResults()));
@@ -110,8 +112,8 @@ test("limits the text of one statement, but takes a single result of any size", 
 
 test("takes at most a thousand results for one statement", () => {
   const pendingResults = new PendingResults();
-  for (let id = 1; id <= 1500; id += 1) pendingResults.add(ended(id), "owner");
-  for (let id = 2001; id <= 3500; id += 1) pendingResults.add(released(id), "owner");
+  for (let id = 1; id <= 1500; id += 1) pendingResults.add(ended(id), "owner", queued);
+  for (let id = 2001; id <= 3500; id += 1) pendingResults.add(released(id), "owner", queued);
   assert.deepEqual([pendingResults.takeResults().length, pendingResults.takeResults().length], [1000, 500]);
   assert.deepEqual([pendingResults.takeReleased().length, pendingResults.takeReleased().length], [1000, 500]);
   assert.ok(pendingResults.isEmpty);
