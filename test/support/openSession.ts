@@ -29,12 +29,14 @@ function task(id: string): ClaimedTask {
 }
 
 /**
- * Creates a session pool in which session 1 is open, and collects the messages that are sent to the session's thread.
+ * Creates a session pool in which session 1 is open, or so many sessions from 1 on, and collects the messages that are
+ * sent to their thread. The backend of session 1 has the pid above.
  */
-export function openSession() {
+export function openSession(count = 1) {
   const thread: ExecutorThread = Object.create(null);
   const sent: ToExecutor[] = [];
   const groups = new ActiveGroups();
+  const runTimes = new RunTimes();
   const executors: ExecutorThreads = Object.create(ExecutorThreads.prototype, {
     threads: { value: new Set([thread]) },
     send: { value: (_: ExecutorThread, message: ToExecutor) => sent.push(message) },
@@ -43,20 +45,26 @@ export function openSession() {
   const sessions = new SessionPool({
     executors,
     groups,
-    runTimes: new RunTimes(),
+    runTimes,
     maxThreads: () => 1,
     mayUseMore: () => false,
     slowMs: () => 0,
     events: noSessionEvents,
     log,
   });
-  sessions.open(1);
-  sessions.receive(thread, { type: "opened", session: 1, backend: { pid, owner: "1" } });
+  sessions.open(count);
+  for (let session = 1; session <= count; session += 1) {
+    const backend = { pid: pid + session - 1, owner: String(session) };
+    sessions.receive(thread, { type: "opened", session, backend });
+  }
   const of = <Type extends ToExecutor["type"]>(type: Type) =>
     sent.filter((message): message is Extract<ToExecutor, { type: Type }> => message.type === type);
   return {
     sessions,
     groups,
+    executors,
+    runTimes,
+    closed: () => of("close").flatMap((message) => message.sessions),
     permits: () => of("pipelinePermit").map(({ permit }) => permit),
     /** Returns, for each recall, the ids of the tasks to take back. */
     recalled: () => of("recall").flatMap(({ runs }) => runs.map(({ ids }) => ids)),

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
-import { Client, DatabaseError } from "pg";
+import type { Client } from "pg";
 import { WorkCycle } from "../../../../src/manager/loop/workCycle.js";
 import type { PendingResults } from "../../../../src/manager/results/pendingResults.js";
 import { createComponents } from "../../../support/managerComponents.js";
 import { openSession } from "../../../support/openSession.js";
+import { serverError, stubClient } from "../../../support/stubClient.js";
 
 /** The server's answer to a statement that writes this row. */
 type Answer = "written" | "locked" | "refused" | "deadlock" | "cut off";
@@ -14,29 +15,19 @@ type Answer = "written" | "locked" | "refused" | "deadlock" | "cut off";
  * Creates a connection to a server that gives these answers. The ids of the rows that it writes are added to `written`.
  */
 function fakeServer(answers: ReadonlyMap<string, Answer>, written: string[]): Client {
-  const query = async ({ name, values }: { name?: string; values: [string[]] }): Promise<unknown> => {
+  return stubClient(async (_, [ids], name) => {
     // Other statements, such as the one that reads the table's columns, get an empty answer.
-    if (name?.startsWith("complete ") !== true) return { rows: [], rowCount: 0 };
-    const [ids] = values;
+    if (!name.startsWith("complete ") || !Array.isArray(ids)) return { rows: [], rowCount: 0 };
     const found = ids.map((id) => answers.get(id));
     if (found.includes("cut off")) throw new Error("Connection terminated unexpectedly");
     if (found.includes("refused")) throw serverError("P0001");
     if (found.includes("deadlock")) throw serverError("40P01");
     written.push(...ids.filter((id) => answers.get(id) === "written"));
-    return {
-      rows: ids
-        .filter((id) => answers.get(id) === "locked")
-        .map((id) => ({ id, since: null, holds: true, state: null, retried: null, awaited: false, reason: null })),
-    };
-  };
-  // The cycle uses no other members of the client.
-  return Object.assign(new Client(), { query });
-}
-
-function serverError(code: string): DatabaseError {
-  const error = new DatabaseError("reported by the server", 0, "error");
-  error.code = code;
-  return error;
+    const rows = ids
+      .filter((id) => answers.get(id) === "locked")
+      .map((id) => ({ id, since: null, holds: true, state: null, retried: null, awaited: false, reason: null }));
+    return { rows, rowCount: rows.length };
+  });
 }
 
 const request = { checkRuns: false, notified: false, polls: false };
@@ -70,45 +61,27 @@ test("each result is either written once or kept, whatever the server answers", 
   );
 });
 
-test("a task that is stopped during its recall is checked after the recall", async () => {
-  const { sessions, groups, assign, receive } = openSession();
-  assign("1", "2");
-  const cycle = new WorkCycle(Object.assign(createComponents(), { sessions, groups }));
-  const looks: unknown[] = [];
-  const client: Client = Object.assign(new Client(), {
-    query: async ({ name, values }: { name?: string; values: unknown[] }) => {
-      if (name === "unwanted runs") looks.push(values[0]);
+for (const [what, statement, before, recalled] of [
+  ["is stopped during its recall is checked after the recall", "unwanted runs", "1", "2"],
+  ["is changed during its recall, and stays queued, is compared after the recall", "changed tasks", "2", "3"],
+] as const)
+  test(`a task that ${what}`, async () => {
+    const { sessions, groups, assign, receive } = openSession();
+    assign(...["1", "2", "3"].slice(0, Number(recalled)));
+    const cycle = new WorkCycle(Object.assign(createComponents(), { sessions, groups }));
+    const looks: unknown[] = [];
+    const client = stubClient(async (_, [ids], name) => {
+      if (name === statement) looks.push(ids);
       return { rows: [], rowCount: 0 };
-    },
+    });
+    sessions.recalls.recall([recalled], true);
+    await cycle.run(client, { ...request, checkRuns: true, notified: true });
+    assert.deepEqual(looks, [[before]]);
+    receive({ type: "results", results: [{ outcome: "released", session: 1, id: "1" }] });
+    receive({ type: "recalled", session: 1, ids: [recalled], queuedBehind: "1", sent: null });
+    await cycle.run(client, request);
+    assert.deepEqual(looks, [[before], [recalled]]);
   });
-  sessions.recalls.recall(["2"], true);
-  await cycle.run(client, { ...request, checkRuns: true, notified: true });
-  assert.deepEqual(looks, [["1"]]);
-  receive({ type: "results", results: [{ outcome: "released", session: 1, id: "1" }] });
-  receive({ type: "recalled", session: 1, ids: ["2"], queuedBehind: "1", sent: null });
-  await cycle.run(client, request);
-  assert.deepEqual(looks, [["1"], ["2"]]);
-});
-
-test("a task that is changed during its recall, and stays queued, is compared after the recall", async () => {
-  const { sessions, groups, assign, receive } = openSession();
-  assign("1", "2", "3");
-  const cycle = new WorkCycle(Object.assign(createComponents(), { sessions, groups }));
-  const compared: unknown[] = [];
-  const client: Client = Object.assign(new Client(), {
-    query: async ({ name, values }: { name?: string; values: unknown[] }) => {
-      if (name === "changed tasks") compared.push(values[0]);
-      return { rows: [], rowCount: 0 };
-    },
-  });
-  sessions.recalls.recall(["3"], true);
-  await cycle.run(client, { ...request, checkRuns: true, notified: true });
-  assert.deepEqual(compared, [["2"]]);
-  receive({ type: "results", results: [{ outcome: "released", session: 1, id: "1" }] });
-  receive({ type: "recalled", session: 1, ids: ["3"], queuedBehind: "1", sent: null });
-  await cycle.run(client, request);
-  assert.deepEqual(compared, [["2"], ["3"]]);
-});
 
 /** The answer of a small claim that has read everything and found nothing. */
 const nothingDue = { ms: null, must_look_up: false, settings_version: "", complete: true, due_id: null };
@@ -126,12 +99,10 @@ async function createWatchedCycle(smallClaim: () => object): Promise<{
   const { pendingResults } = components;
   const cycle = new WorkCycle(components);
   const names: string[] = [];
-  const client: Client = Object.assign(new Client(), {
-    query: async ({ name = "" }: { name?: string }) => {
-      // The name of the full completion contains the columns of the table.
-      if (/^(claim|scan|next|complete)/.test(name)) names.push(name.replace(/ \d.*/, ""));
-      return { rows: name === "claim small" ? [smallClaim()] : [], rowCount: 0 };
-    },
+  const client = stubClient(async (_, __, name) => {
+    // The name of the full completion contains the columns of the table.
+    if (/^(claim|scan|next|complete)/.test(name)) names.push(name.replace(/ \d.*/, ""));
+    return { rows: name === "claim small" ? [smallClaim()] : [], rowCount: 0 };
   });
   const run = async (some: Partial<typeof request> = {}): Promise<string[]> => {
     await cycle.run(client, { ...request, ...some });

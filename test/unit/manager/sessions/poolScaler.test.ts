@@ -1,17 +1,15 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import { ExecutorThreads, type ExecutorThread } from "../../../../src/manager/sessions/executorThreads.js";
-import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
+import { ExecutorThreads } from "../../../../src/manager/sessions/executorThreads.js";
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
 import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import { availableConnections } from "../../../../src/manager/sessions/availableConnections.sql.js";
 import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
-import type { ToExecutor } from "../../../../src/shared/ipc/executorMessages.js";
 import type { FromManager } from "../../../../src/shared/ipc/managerMessages.js";
 import { computeSessions, exclusiveSessions } from "../../../../src/manager/model/tuning.js";
+import { openSession } from "../../../support/openSession.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { silentLog } from "../../../support/taskTables.js";
-import { noSessionEvents } from "../../../support/executors.js";
 
 /** Creates a scaler. What is not given is never used. */
 const createScaler = (options: Partial<ConstructorParameters<typeof PoolScaler>[0]>): PoolScaler =>
@@ -84,32 +82,9 @@ it("uses more sessions for short tasks if these cannot queue in a session", () =
 
 /** Creates a scaler with `count` open sessions, and records what it sends to their thread and to the supervisor. */
 function openPool(count: number) {
-  const thread: ExecutorThread = Object.create(null);
-  const told: ToExecutor[] = [];
   const sent: FromManager[] = [];
-  const executors: ExecutorThreads = Object.create(ExecutorThreads.prototype, {
-    threads: { value: new Set([thread]) },
-    send: { value: (_: ExecutorThread, message: ToExecutor) => told.push(message) },
-  });
-  const runTimes = new RunTimes();
-  const sessions = new SessionPool({
-    executors,
-    groups: new ActiveGroups(),
-    runTimes,
-    maxThreads: () => 1,
-    mayUseMore: () => false,
-    slowMs: () => 0,
-    events: noSessionEvents,
-    log: silentLog,
-  });
-  const scaler = createScaler({ sessions, executors, runTimes, send: (message) => sent.push(message) });
-  sessions.open(count);
-  for (let session = 1; session <= count; session += 1) {
-    const backend = { pid: session, owner: String(session) };
-    sessions.receive(thread, { type: "opened", session, backend });
-  }
-  const closed = () => told.flatMap((message) => (message.type === "close" ? message.sessions : []));
-  return { sessions, scaler, thread, closed, sent };
+  const opened = openSession(count);
+  return { ...opened, sent, scaler: createScaler({ ...opened, send: (message) => sent.push(message) }) };
 }
 
 it("closes sessions that have long been idle, and lowers its demand", () => {
@@ -145,11 +120,11 @@ it("lowers its demand once no task waits and a session is free", async () => {
 });
 
 it("demands nothing more when a smaller grant has closed all of its idle sessions", async () => {
-  const { sessions, scaler, thread, sent } = openPool(2);
+  const { receive, scaler, sent } = openPool(2);
   await scaler.grow(serverWithAvailable(10), 0);
   scaler.grant(0, 1);
   scaler.applyGrant();
-  for (const session of [1, 2]) sessions.receive(thread, { type: "closed", session });
+  for (const session of [1, 2]) receive({ type: "closed", session });
   await scaler.grow(serverWithAvailable(10), 0);
   assert.deepEqual(sent, [
     { type: "demand", sessions: 2 },

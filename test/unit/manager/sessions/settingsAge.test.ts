@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { DatabaseError } from "pg";
 import type { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
-import { stubClient } from "../../../support/stubClient.js";
+import { serverError, stubClient } from "../../../support/stubClient.js";
 import { silentLog as log } from "../../../support/taskTables.js";
 
 /**
@@ -28,12 +27,6 @@ function looking(...answers: readonly (string | Error)[]) {
   return { age, client, counted, left, look };
 }
 
-function said(code: string): DatabaseError {
-  const error = new DatabaseError("said the server", 0, "error");
-  error.code = code;
-  return error;
-}
-
 test("sessions become stale when the first comparison finds another version", async () => {
   const { age, client, counted, look } = looking("1", "2", "2");
   await age.compare(client);
@@ -44,7 +37,7 @@ test("sessions become stale when the first comparison finds another version", as
 });
 
 test("a cancelled comparison changes nothing, and the next one is not skipped", async () => {
-  const { age, client, counted, left, look } = looking("1", said("57014"), "2");
+  const { age, client, counted, left, look } = looking("1", serverError("57014"), "2");
   await age.compare(client);
   await look();
   age.throwFailure();
@@ -55,7 +48,7 @@ test("a cancelled comparison changes nothing, and the next one is not skipped", 
 
 test("any other error is thrown once, unless a new connection has compared since", async () => {
   const lost = new Error("Connection terminated");
-  const { age, client, look } = looking("1", said("42501"), lost, "1");
+  const { age, client, look } = looking("1", serverError("42501"), lost, "1");
   await age.compare(client);
   await look();
   assert.throws(() => age.throwFailure(), /said the server/);
@@ -66,6 +59,6 @@ test("any other error is thrown once, unless a new connection has compared since
 });
 
 test("the first comparison throws its error at once", async () => {
-  const { age, client } = looking(said("57014"));
+  const { age, client } = looking(serverError("57014"));
   await assert.rejects(age.compare(client), /said the server/);
 });

@@ -1,19 +1,14 @@
 import assert from "node:assert/strict";
 import { setTimeout as passed } from "node:timers/promises";
 import { test } from "node:test";
-import { Client, DatabaseError } from "pg";
+import type { DatabaseError } from "pg";
 import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
 import { expireTasks } from "../../../../src/manager/groups/expireTasks.js";
 import { isRowError, RejectedRows, changeRows, tryInOrder } from "../../../../src/manager/sql/rejectedRows.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../../src/shared/log.js";
-
-function refusal(code: string, where?: string): DatabaseError {
-  const error = new DatabaseError("said the server", 0, "error");
-  error.code = code;
-  error.where = where;
-  return error;
-}
+import { serverError as refusal, stubClient } from "../../../support/stubClient.js";
+import { silentLog } from "../../../support/taskTables.js";
 
 /** A server that answers after `ms` milliseconds, and refuses some rows. */
 class Server {
@@ -23,7 +18,7 @@ class Server {
   readonly #refuses: (row: number) => DatabaseError | null;
   readonly #ms: number;
   /** The connection over which the lock timeout is set. */
-  readonly #client = Object.assign(new Client(), { query: async () => {} });
+  readonly #client = stubClient(async () => ({ rows: [], rowCount: 0 }));
 
   constructor(ms: number, refuses: (row: number) => DatabaseError | null) {
     this.#ms = ms;
@@ -144,8 +139,7 @@ test("an error that may pass is retried soon without being logged; any other err
 });
 
 test("of the rows whose delay is over, the one that has not been tried for the longest time comes first", async () => {
-  const log = createLog({ level: "silent", name: "test", write: () => {} });
-  const rejectedRows = new RejectedRows(log);
+  const rejectedRows = new RejectedRows(silentLog);
   for (const id of ["1", "2", "3"]) rejectedRows.add(id, refusal("P0001"), "refused");
   while (rejectedRows.retryableIds.length < 3) await passed(20);
   rejectedRows.postpone("1");
@@ -156,19 +150,14 @@ test("of the rows whose delay is over, the one that has not been tried for the l
 
 test("if no row is late, nothing more is sent to the server", async () => {
   let asked = 0;
-  const query = async (): Promise<unknown> => {
+  const client = stubClient(async () => {
     asked += 1;
     return { rows: [], rowCount: 0 };
-  };
-  const client = Object.assign(new Client(), { query });
-  const log = createLog({ level: "silent", name: "test", write: () => {} });
-  const rejectedRows = new RejectedRows(log);
-  const owed = new OwedSuccessors({ table: taskTable("public", "task"), log });
-  const outcome = await expireTasks(client, taskTable("public", "task"), [1], 10, {
-    except: [],
-    rejectedRows,
-    owed,
   });
+  const table = taskTable("public", "task");
+  const owed = new OwedSuccessors({ table, log: silentLog });
+  const rejectedRows = new RejectedRows(silentLog);
+  const outcome = await expireTasks(client, table, [1], 10, { except: [], rejectedRows, owed });
   assert.deepEqual(outcome, { expired: 0, locked: [], again: false });
   assert.equal(asked, 1);
 });

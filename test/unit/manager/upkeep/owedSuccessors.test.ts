@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { DatabaseError } from "pg";
 import { setTimeout as sleep } from "node:timers/promises";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
-import { stubClient } from "../../../support/stubClient.js";
+import { serverError, stubClient } from "../../../support/stubClient.js";
 import { silentLog } from "../../../support/taskTables.js";
 
 test("a successor whose retry delay ends while the owed ones are read is not forgotten", async () => {
@@ -20,9 +19,7 @@ test("a successor whose retry delay ends while the owed ones are read is not for
     if (!text.includes("forgotten")) return { rows: [], rowCount: 0 };
     // The retry delay begins later than the pause before the next step.
     await sleep(20);
-    const error = new DatabaseError("queue is full", 0, "error");
-    error.code = "P0001";
-    throw error;
+    throw serverError("P0001");
   });
   await owed.step(client);
   // Another task ends, so that what is owed is read again shortly before the delay ends.
