@@ -3,8 +3,8 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { deadlockDetected, lockNotAvailable, uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** Bytes above which the index is built concurrently, because writers would wait while the whole table is read. */
-const maxBlockingBytes = 32 * 2 ** 20;
+/** Bytes above which an index is built concurrently, because writers would wait while the whole table is read. */
+export const maxBlockingBytes = 32 * 2 ** 20;
 
 /** Why a table has no index of keys, so that it refuses keys. */
 export const keyProblems = {

@@ -2,11 +2,10 @@ import type { Client } from "../../../shared/postgres/client.js";
 import { sqlState } from "../../../shared/postgres/client.js";
 import { errorMessage, PgTaskError } from "../../../shared/errors.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
+import { maxBlockingBytes } from "../keyIndex.js";
 import { statements, render } from "../migrations.js";
 import { objectName, type TaskTable } from "../taskTable.js";
 import { readPartitions, type Layout } from "./layout.js";
-
-const maxBlockingBytes = 32 * 2 ** 20;
 
 interface Index {
   readonly suffix: string;
