@@ -13,7 +13,6 @@ import {
   type Postmaster,
   type PostmasterOptions,
   type StartFailure,
-  requireFreeSettings,
   type ServerSettings,
 } from "./postmaster.js";
 
@@ -30,7 +29,7 @@ export interface EmbeddedOptions {
   readonly dataDirectory: string;
   /** The port of the server. By default, any free port is used. */
   readonly port?: number;
-  /** Additional settings for the server, with the names and values of postgresql.conf. */
+  /** Settings of the server for tests, with the names and values of postgresql.conf. Those of pg-task prevail. */
   readonly settings?: ServerSettings;
   readonly log: Log;
 }
@@ -49,8 +48,7 @@ export interface EmbeddedEnvironment {
  *
  * @throws PgTaskError EMBEDDED_UNAVAILABLE, EMBEDDED_PORT_TAKEN, EMBEDDED_PORT_DENIED, EMBEDDED_DATA_IN_USE,
  * EMBEDDED_DATA_VERSION, EMBEDDED_DATA_UNWRITABLE, EMBEDDED_DATA_FOREIGN, EMBEDDED_DATA_DAMAGED,
- * EMBEDDED_SETTINGS_INVALID or EMBEDDED_FAILED.
- * @throws PgTaskError CONFIG_CONFLICT if `settings` contains a setting that pg-task sets itself.
+ * EMBEDDED_SETTINGS_INVALID or EMBEDDED_FAILED
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedServer> {
   return await startEmbeddedWith({ installed: await installedPackage() }, options);
@@ -66,7 +64,6 @@ export async function startEmbeddedWith(
   options: EmbeddedOptions,
 ): Promise<EmbeddedServer> {
   const { log, settings = {} } = options;
-  requireFreeSettings(settings);
   const found = await inspect(options.dataDirectory);
   const account = await serverAccount(found.cluster?.owner ?? null);
   const binaries = await usableBinaries(environment.installed, account, environment.cacheFolders);

@@ -1,4 +1,5 @@
 import { resolve, basename } from "node:path";
+import { serverUrlWithoutTls } from "../../embedded/port.js";
 import { findSource, defaultFileName } from "../../shared/config/findSource.js";
 import { explainConfiguration, type ExplainedConfiguration } from "../../shared/config/loadConfiguration.js";
 import { PgTaskError } from "../../shared/errors.js";
@@ -58,10 +59,10 @@ export async function start(terminal: Terminal, options: StartOptions): Promise<
 async function showNextSteps(terminal: Terminal, { role, launched, entries }: Service): Promise<void> {
   if (role !== "leader" || launched === null) return;
   const { explained, embedded, web } = launched;
-  const isHidden = embedded !== null && embedded.server.dataDirectory !== resolve(terminal.cwd, defaultDataDirectory);
+  const isHidden = embedded !== null && embedded.dataDirectory !== resolve(terminal.cwd, defaultDataDirectory);
   const text = formatNextSteps({
     explained,
-    hiddenServer: isHidden ? embedded.url : null,
+    hiddenServer: isHidden ? serverUrlWithoutTls(embedded.port) : null,
     waiting: entries.filter(({ state }) => state !== "working" && state !== "sleeping").length,
     page: await web.pageUrl(),
   });

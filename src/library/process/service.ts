@@ -20,7 +20,7 @@ import { WebServerHandle } from "./webServerHandle.js";
 
 export interface Launched {
   readonly explained: ExplainedConfiguration;
-  readonly embedded: { readonly server: EmbeddedServer; readonly url: string } | null;
+  readonly embedded: EmbeddedServer | null;
   readonly web: WebServerHandle;
 }
 
@@ -181,10 +181,9 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     try {
       if (this.#isStopRequested()) return;
       if (embedded !== null) server = await this.#startEmbedded(embedded, output);
-      const url = server === null ? undefined : serverUrlWithoutTls(server.port);
-      const explained = url === undefined ? initial : await this.#read(file, url);
+      const explained = server === null ? initial : await this.#read(file, serverUrlWithoutTls(server.port));
       if (this.#isStopRequested()) return;
-      await this.#supervise(explained, { output, signals, watcher, server, url, file });
+      await this.#supervise(explained, { output, signals, watcher, server, file });
     } finally {
       await server?.stop();
       signals?.close();
@@ -206,11 +205,10 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
       readonly signals: ProcessSignals | null;
       readonly watcher: FileWatcher | null;
       readonly server: EmbeddedServer | null;
-      readonly url: string | undefined;
       readonly file: string | null;
     },
   ): Promise<void> {
-    const { output, signals, watcher, server, url, file } = context;
+    const { output, signals, watcher, server, file } = context;
     const { log } = output;
     this.#configuration = explained.configuration;
     const supervisor = new Supervisor(explained.configuration, output);
@@ -218,7 +216,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     const version = packageVersion();
     const web = new WebServerHandle({ cluster: supervisor.board, ports: supervisor.ports, log, version });
     await web.configure(explained.configuration);
-    this.#launched = { explained, embedded: server === null || url === undefined ? null : { server, url }, web };
+    this.#launched = { explained, embedded: server, web };
     let failure: Error | null = null;
     void server?.ended.then((how) => {
       failure = new PgTaskError("EMBEDDED_FAILED", `the embedded server ended: ${how}`);
@@ -227,6 +225,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     this.#forwardEvents(supervisor);
     void supervisor.run().catch(() => {});
     if (this.#stopRequest !== null) void supervisor.end(this.#stopRequest.graceMs);
+    const url = server === null ? undefined : serverUrlWithoutTls(server.port);
     const reloader = new ConfigReloader(explained, {
       read: async (inUse) => await this.#read(file, url, { inUse, warn: (message) => log.warn(message) }),
       canRead: file !== null || this.#content !== undefined,

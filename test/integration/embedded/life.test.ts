@@ -55,13 +55,6 @@ test("settings are passed to the server", async () => {
   assert.equal(await show("current_setting('fsync')"), "off");
 });
 
-test("a setting reserved by the launcher is rejected", async () => {
-  await assert.rejects(start({ dataDirectory, settings: { Port: 1 } }), {
-    code: "CONFIG_CONFLICT",
-    message: /^Port of the embedded server cannot be set/,
-  });
-});
-
 test("warns once that any local user may connect", () => {
   const warnings = lines.filter((line) => /any local user may connect/.test(line.msg));
   assert.deepEqual(
