@@ -71,18 +71,18 @@ export async function importJobs(
   const configuration = await loadForCommand(terminal, options);
   const isChosen = options.entry !== undefined || options.table !== undefined;
   const entries = isChosen ? [chooseEntry(terminal, configuration, options)] : configuration.entries;
-  const run = new Import(terminal, configuration, entries, name, options);
-  if (!isScheduler(name)) return await run.run(await readFileSource(terminal, name, file ?? "", options), null);
+  const run: Run = { terminal, configuration, entries, name, options, shared: null };
+  if (!isScheduler(name)) return await moveOrGoBack(run, await readFileSource(terminal, name, file ?? "", options));
   if (options.from !== undefined) {
     const target = await resolveTarget(parseUrl(options.from), {
       env: terminal.env,
       warn: (message) => terminal.writeError(`pg-task: ${message}\n`),
     });
-    return await withClient(target, "import", async (client) => await run.run(await schedulers[name](client), null));
+    return await withClient(target, "import", async (client) => moveOrGoBack(run, await schedulers[name](client)));
   }
   const [first = chooseEntry(terminal, configuration, options)] = entries;
   return await withEntry(configuration, first, "import", async (opened) =>
-    run.run(await schedulers[name](opened.client), opened),
+    moveOrGoBack({ ...run, shared: opened }, await schedulers[name](opened.client)),
   );
 }
 
@@ -129,121 +129,109 @@ interface Line {
   readonly changes: JobResult["changes"];
 }
 
-class Import {
-  readonly #terminal: Terminal;
-  readonly #configuration: Configuration;
-  readonly #entries: readonly Entry[];
-  readonly #name: SourceName;
-  readonly #options: ImportOptions;
+interface Run {
+  readonly terminal: Terminal;
+  readonly configuration: Configuration;
+  readonly entries: readonly Entry[];
+  readonly name: SourceName;
+  readonly options: ImportOptions;
+  /** The table whose connection the source uses. */
+  readonly shared: OpenTable | null;
+}
 
-  constructor(
-    terminal: Terminal,
-    configuration: Configuration,
-    entries: readonly Entry[],
-    name: SourceName,
-    options: ImportOptions,
-  ) {
-    this.#terminal = terminal;
-    this.#configuration = configuration;
-    this.#entries = entries;
-    this.#name = name;
-    this.#options = options;
+async function moveOrGoBack(run: Run, source: Source): Promise<number> {
+  const { terminal, options } = run;
+  // Beside JSON on a terminal, they would be taken for a part of it.
+  if (options.json !== true || !terminal.isTerminal) {
+    for (const remark of source.remarks ?? []) terminal.writeError(`pg-task: ${remark}\n`);
   }
+  await (options.back === true ? goBack(run, source) : move(run, source));
+  return commandExitCodes.done;
+}
 
-  /** @param shared the table whose connection the source uses */
-  async run(source: Source, shared: OpenTable | null): Promise<number> {
-    // Beside JSON on a terminal, they would be taken for a part of it.
-    if (this.#options.json !== true || !this.#terminal.isTerminal) {
-      for (const remark of source.remarks ?? []) this.#terminal.writeError(`pg-task: ${remark}\n`);
-    }
-    return this.#options.back === true ? await this.#goBack(source, shared) : await this.#move(source, shared);
+async function move(run: Run, source: Source): Promise<void> {
+  const { anyOwner = false, apply = false } = run.options;
+  const places = new Map<SourceJob, Entry | string>(
+    source.jobs.map((job) => [job, job.define === null ? "" : findEntry(job, run.entries, anyOwner)]),
+  );
+  const lines = new Map<string, Line>();
+  for (const [job, place] of places) {
+    if (typeof place === "string") lines.set(job.key, unmapped(job, place === "" ? job.notes : [place]));
   }
+  for (const entry of run.entries) {
+    const jobs = source.jobs.filter((job): job is MappedJob => places.get(job) === entry);
+    if (jobs.length === 0) continue;
+    await withDestination(run, entry, async (to) => {
+      // With users, a job needs a role that is listed, unless it may run as the entry's user.
+      const isRefused = (job: MappedJob): boolean =>
+        !anyOwner && to.roles !== undefined && job.owner !== entry.target.user && roleOf(to, job) === undefined;
+      const usable = jobs.filter((job) => !isRefused(job));
+      for (const job of jobs.filter(isRefused)) lines.set(job.key, unmapped(job, [await notListed(job, to)]));
+      if (usable.length === 0) return;
+      if (apply && run.name !== "ics" && usable.some(({ active }) => active)) await requireManager(to);
+      const results = apply ? await moveJobs(to, source, usable) : await compareJobs(to, usable);
+      const byKey = new Map(results.map((each) => [each.key, each]));
+      for (const job of usable) lines.set(job.key, toLine(job, entry, to, byKey.get(job.key)));
+    });
+  }
+  print(
+    run,
+    source.jobs.flatMap(({ key }) => lines.get(key) ?? []),
+  );
+}
 
-  async #move(source: Source, shared: OpenTable | null): Promise<number> {
-    const { anyOwner, apply } = this.#options;
-    const places = new Map<SourceJob, Entry | string>(
-      source.jobs.map((job) => [job, job.define === null ? "" : findEntry(job, this.#entries, anyOwner === true)]),
-    );
-    const lines = new Map<string, Line>();
-    for (const [job, place] of places) {
-      if (typeof place === "string") lines.set(job.key, unmapped(job, place === "" ? job.notes : [place]));
-    }
-    for (const entry of this.#entries) {
-      const jobs = source.jobs.filter((job): job is MappedJob => places.get(job) === entry);
-      if (jobs.length === 0) continue;
-      await this.#withDestination(entry, shared, async (to) => {
-        const { usable, refused } = this.#divide(jobs, entry, to);
-        for (const job of refused) lines.set(job.key, unmapped(job, [await notListed(job, to)]));
-        if (usable.length === 0) return;
-        if (apply === true && this.#name !== "ics" && usable.some(({ active }) => active)) await requireManager(to);
-        const results = apply === true ? await moveJobs(to, source, usable) : await compareJobs(to, usable);
-        const byKey = new Map(results.map((each) => [each.key, each]));
-        for (const job of usable) lines.set(job.key, toLine(job, entry, to, byKey.get(job.key)));
-      });
-    }
-    this.#print(source.jobs.flatMap(({ key }) => lines.get(key) ?? []));
-    return commandExitCodes.done;
+async function goBack(run: Run, source: Source): Promise<void> {
+  const { terminal, name } = run;
+  const { json, dryRun = false } = run.options;
+  const all: Returned[] = [];
+  for (const entry of run.entries) {
+    await withDestination(run, entry, async (to) => {
+      all.push(...(await returnJobs(to, source, source.jobs, { prefix: `${name} `, dryRun })));
+    });
   }
+  if (json === true) {
+    terminal.write(`${jsonText({ source: name, applied: !dryRun, jobs: all })}\n`);
+    return;
+  }
+  for (const { key, outcome } of all) {
+    const text = outcome === "unknown there" ? "is not there any more, and stays here" : `ends here, ${outcome}`;
+    const line = terminal.isTerminal
+      ? printableLine(`${key}: ${text}`)
+      : [key, outcome, text].map(copyField).join("\t");
+    terminal.write(`${line}\n`);
+  }
+  if (dryRun) terminal.writeError("pg-task: nothing was changed\n");
+}
 
-  /** With users, a job needs a role that is listed, unless it may run as the entry's user. */
-  #divide(jobs: readonly MappedJob[], { target }: Entry, to: Destination) {
-    const isRefused = (job: MappedJob): boolean =>
-      to.roles !== undefined && job.owner !== target.user && roleOf(to, job) === undefined;
-    const refused = this.#options.anyOwner === true ? [] : jobs.filter(isRefused);
-    return { refused, usable: jobs.filter((job) => !refused.includes(job)) };
-  }
+async function withDestination(run: Run, entry: Entry, work: (to: Destination) => Promise<void>): Promise<void> {
+  const { shared, configuration, options } = run;
+  const open = async ({ client, table }: OpenTable, isShared: boolean): Promise<void> => {
+    const listed = entry.users ? await readTableRoles(client, table) : null;
+    const roles = listed?.filter(({ problem }) => problem !== unlisted).map(({ role }) => role);
+    await work({
+      client,
+      table,
+      isShared,
+      runs: options.runs,
+      ...(roles === undefined ? {} : { roles: new Set(roles) }),
+    });
+  };
+  if (shared?.entry === entry) return await open(shared, true);
+  await withEntry(configuration, entry, "import", (opened) => open(opened, false));
+}
 
-  async #goBack(source: Source, shared: OpenTable | null): Promise<number> {
-    const { json, dryRun = false } = this.#options;
-    const all: Returned[] = [];
-    for (const entry of this.#entries) {
-      await this.#withDestination(entry, shared, async (to) => {
-        all.push(...(await returnJobs(to, source, source.jobs, { prefix: `${this.#name} `, dryRun })));
-      });
-    }
-    if (json === true) {
-      this.#terminal.write(`${jsonText({ source: this.#name, applied: !dryRun, jobs: all })}\n`);
-      return commandExitCodes.done;
-    }
-    for (const { key, outcome } of all) {
-      const text = outcome === "unknown there" ? "is not there any more, and stays here" : `ends here, ${outcome}`;
-      const line = this.#terminal.isTerminal
-        ? printableLine(`${key}: ${text}`)
-        : [key, outcome, text].map(copyField).join("\t");
-      this.#terminal.write(`${line}\n`);
-    }
-    if (dryRun) this.#terminal.writeError("pg-task: nothing was changed\n");
-    return commandExitCodes.done;
+function print({ terminal, name, options }: Run, lines: readonly Line[]): void {
+  const { json, apply = false } = options;
+  if (json === true) {
+    terminal.write(`${jsonText({ source: name, applied: apply, jobs: lines })}\n`);
+    return;
   }
-
-  async #withDestination(
-    entry: Entry,
-    shared: OpenTable | null,
-    work: (to: Destination) => Promise<void>,
-  ): Promise<void> {
-    const { runs } = this.#options;
-    const open = async ({ client, table }: OpenTable, isShared: boolean): Promise<void> => {
-      const listed = entry.users ? await readTableRoles(client, table) : null;
-      const roles = listed?.filter(({ problem }) => problem !== unlisted).map(({ role }) => role);
-      await work({ client, table, isShared, runs, ...(roles === undefined ? {} : { roles: new Set(roles) }) });
-    };
-    if (shared?.entry === entry) return await open(shared, true);
-    await withEntry(this.#configuration, entry, "import", (opened) => open(opened, false));
-  }
-
-  #print(lines: readonly Line[]): void {
-    const { json, apply } = this.#options;
-    if (json === true) {
-      this.#terminal.write(`${jsonText({ source: this.#name, applied: apply === true, jobs: lines })}\n`);
-      return;
-    }
-    for (const line of lines) this.#terminal.write(`${describe(this.#terminal, line)}\n`);
-    const count = (mapping: Line["mapping"]): number => lines.filter((line) => line.mapping === mapping).length;
-    const rest = apply === true ? "" : "; nothing was changed, --apply moves them";
-    this.#terminal.writeError(
-      `pg-task: ${count("same")} the same, ${count("differs")} differ, ${count("not mapped")} not mapped${rest}\n`,
-    );
-  }
+  for (const line of lines) terminal.write(`${describe(terminal, line)}\n`);
+  const count = (mapping: Line["mapping"]): number => lines.filter((line) => line.mapping === mapping).length;
+  const rest = apply ? "" : "; nothing was changed, --apply moves them";
+  terminal.writeError(
+    `pg-task: ${count("same")} the same, ${count("differs")} differ, ${count("not mapped")} not mapped${rest}\n`,
+  );
 }
 
 /** Otherwise, the jobs would run nowhere. */

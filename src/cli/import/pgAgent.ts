@@ -2,10 +2,10 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { quoteValue } from "../../shared/postgres/connectionString/parseKeyValues.js";
 import type { JobDefinition } from "../../tasks/jobs/job.js";
-import { queryOne } from "../../tasks/queryOne.js";
+import { queryValue } from "../../tasks/queryOne.js";
 import { ruleOf, type Lists } from "./dayLists.js";
-import { requireTables, switchRows } from "./schedulerTables.js";
-import { kept, mapped, notMapped, type PastRun, type Source, type SourceJob } from "./source.js";
+import { readLastRuns, requireTables, switchRows } from "./schedulerTables.js";
+import { kept, mapped, notMapped, type Source, type SourceJob } from "./source.js";
 import { stepsInput, type Step } from "./steps.js";
 
 interface AgentJob {
@@ -50,7 +50,7 @@ const tables = ["job", "jobstep", "schedule", "exception"].map((name) => `pgagen
 
 export async function readPgAgent(client: Client): Promise<Source> {
   await requireTables(client, "pgAgent", tables);
-  const { zone } = await queryOne<{ zone: string }>(client, "SELECT current_setting('TimeZone') AS zone");
+  const zone = await queryValue<string>(client, "SELECT current_setting('TimeZone') AS zone");
   const { rows: jobs } = await client.query<AgentJob>(
     `SELECT jobid::text AS id, jobname AS name, jobhostagent AS host, jobenabled AS enabled FROM pgagent.pga_job ORDER BY jobid`,
   );
@@ -70,26 +70,20 @@ export async function readPgAgent(client: Client): Promise<Source> {
     all.filter(({ job }) => job === id);
   return {
     jobs: jobs.flatMap((job) => toJobs(job, ofJob(steps, job), ofJob(schedules, job), zone)),
-    readRuns: (ids, count) => readRuns(client, ids, count),
+    readRuns: (ids, count) => readLastRuns(client, runs, ids, count),
     // It says itself when a job would run next, so a job can be switched at any time.
     awaitMoment: () => Promise.resolve(),
     switchJobs: async (change, settle) => await switchRows(client, change, agentSwitch, settle),
   };
 }
 
-async function readRuns(client: Client, ids: readonly string[], count: number): Promise<PastRun[]> {
-  const { rows } = await client.query<PastRun>(
-    `SELECT r.* FROM unnest($1::text[]) AS id CROSS JOIN LATERAL (
-       SELECT l.jlgjobid::text AS id, NULL::integer AS pid, coalesce((SELECT string_agg(t.jstcode, E';\n' ORDER BY p.jslid) FROM pgagent.pga_jobsteplog AS p
-           JOIN pgagent.pga_jobstep AS t ON t.jstid = p.jsljstid WHERE p.jsljlgid = l.jlgid), '--') AS input, l.jlgstatus = 's' AS ok,
-         (SELECT string_agg(p.jsloutput, E'\n' ORDER BY p.jslid) FROM pgagent.pga_jobsteplog AS p WHERE p.jsljlgid = l.jlgid AND p.jsloutput <> '') AS message,
-         l.jlgstart::text AS start, (l.jlgstart + l.jlgduration)::text AS stop
-       FROM pgagent.pga_joblog AS l WHERE l.jlgjobid::text = id AND l.jlgduration IS NOT NULL AND l.jlgstatus <> 'r'
-       ORDER BY l.jlgstart DESC LIMIT $2) AS r ORDER BY r.start`,
-    [ids, count],
-  );
-  return rows;
-}
+const runs = `
+  SELECT l.jlgjobid::text AS id, NULL::integer AS pid, coalesce((SELECT string_agg(t.jstcode, E';\n' ORDER BY p.jslid) FROM pgagent.pga_jobsteplog AS p
+      JOIN pgagent.pga_jobstep AS t ON t.jstid = p.jsljstid WHERE p.jsljlgid = l.jlgid), '--') AS input, l.jlgstatus = 's' AS ok,
+    (SELECT string_agg(p.jsloutput, E'\n' ORDER BY p.jslid) FROM pgagent.pga_jobsteplog AS p WHERE p.jsljlgid = l.jlgid AND p.jsloutput <> '') AS message,
+    l.jlgstart::text AS start, (l.jlgstart + l.jlgduration)::text AS stop
+  FROM pgagent.pga_joblog AS l WHERE l.jlgjobid::text = id AND l.jlgduration IS NOT NULL AND l.jlgstatus <> 'r'
+  ORDER BY l.jlgstart`;
 
 /** A run that the agent owes, or is about to begin, is ours. One that it has begun is not. */
 const agentSwitch = {

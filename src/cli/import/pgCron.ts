@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
-import { queryOne } from "../../tasks/queryOne.js";
-import { awaitMiddleOfMinute, readClock, requireTables, switchRows } from "./schedulerTables.js";
-import { kept, mapped, notMapped, type PastRun, type Source, type SourceJob } from "./source.js";
+import { queryOne, queryValue } from "../../tasks/queryOne.js";
+import { awaitMiddleOfMinute, readClock, readLastRuns, requireTables, switchRows } from "./schedulerTables.js";
+import { kept, mapped, notMapped, type Source, type SourceJob } from "./source.js";
 
 interface CronJob {
   readonly id: string;
@@ -30,33 +30,25 @@ export async function readPgCron(client: Client): Promise<Source> {
   return {
     jobs: rows.map((job) => toJob(job, zone)),
     remarks: everything ? [] : [`pg_cron shows ${role} only its own jobs; --from with a superuser shows all`],
-    readRuns: (ids, count) => readRuns(client, ids, count),
+    readRuns: async (ids, count) => ((await keepsRuns(client)) ? await readLastRuns(client, runs, ids, count) : []),
     awaitMoment: () => awaitMiddleOfMinute(() => readClock(client)),
     switchJobs: async (change, settle) => await switchRows(client, change, await cronTables(client), settle),
   };
 }
 
+const runs = `
+  SELECT d.jobid::text AS id, d.job_pid AS pid, d.command AS input, d.status = 'succeeded' AS ok, d.return_message AS message,
+    d.start_time::text AS start, d.end_time::text AS stop
+  FROM cron.job_run_details AS d WHERE d.jobid::text = id AND d.start_time IS NOT NULL AND d.end_time IS NOT NULL
+  ORDER BY d.start_time`;
+
 /** Before version 1.3, it keeps no history. */
-async function readRuns(client: Client, ids: readonly string[], count: number): Promise<PastRun[]> {
-  const { kept: isKept } = await queryOne<{ kept: boolean }>(
-    client,
-    "SELECT to_regclass('cron.job_run_details') IS NOT NULL AS kept",
-  );
-  if (!isKept) return [];
-  const { rows } = await client.query<PastRun>(
-    `SELECT r.* FROM unnest($1::text[]) AS id CROSS JOIN LATERAL (
-       SELECT d.jobid::text AS id, d.job_pid AS pid, d.command AS input, d.status = 'succeeded' AS ok, d.return_message AS message,
-         d.start_time::text AS start, d.end_time::text AS stop
-       FROM cron.job_run_details AS d WHERE d.jobid::text = id AND d.start_time IS NOT NULL AND d.end_time IS NOT NULL
-       ORDER BY d.start_time DESC LIMIT $2) AS r ORDER BY r.start`,
-    [ids, count],
-  );
-  return rows;
-}
+const keepsRuns = async (client: Client): Promise<boolean> =>
+  await queryValue(client, "SELECT to_regclass('cron.job_run_details') IS NOT NULL AS kept");
 
 /** Users may call this function for their own jobs, but not write to the table. Before version 1.4, there is none. */
 async function cronTables(client: Client): Promise<{ readonly update: string; readonly since: string }> {
-  const { alters } = await queryOne<{ alters: boolean }>(
+  const alters = await queryValue<boolean>(
     client,
     `SELECT EXISTS (SELECT FROM pg_proc WHERE pronamespace = 'cron'::regnamespace AND proname = 'alter_job') AS alters`,
   );

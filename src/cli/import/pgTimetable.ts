@@ -2,8 +2,8 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import type { JobDefinition } from "../../tasks/jobs/job.js";
 import { ruleOf } from "./dayLists.js";
-import { awaitMiddleOfMinute, readClock, requireTables, switchRows } from "./schedulerTables.js";
-import { kept, mapped, notMapped, type PastRun, type Source, type SourceJob } from "./source.js";
+import { awaitMiddleOfMinute, readClock, readLastRuns, requireTables, switchRows } from "./schedulerTables.js";
+import { kept, mapped, notMapped, type Source, type SourceJob } from "./source.js";
 import { hasParts, stepsInput, type Step } from "./steps.js";
 
 interface TimetableChain {
@@ -50,31 +50,21 @@ export async function readPgTimetable(client: Client): Promise<Source> {
        coalesce((SELECT json_agg(p.value ORDER BY p.order_id) FROM timetable.parameter AS p WHERE p.task_id = t.task_id AND p.value IS NOT NULL), '[]') AS parameters
      FROM timetable.task AS t WHERE t.chain_id IS NOT NULL ORDER BY t.chain_id, t.task_order, t.task_id`,
   );
+  const ofChain = ({ id }: TimetableChain): TimetableTask[] => tasks.filter(({ chain }) => chain === id);
   return {
-    jobs: chains.map((chain) =>
-      toJob(
-        chain,
-        tasks.filter((task) => task.chain === chain.id),
-      ),
-    ),
-    readRuns: (ids, count) => readRuns(client, ids, count),
+    jobs: chains.map((each) => toJob(each, ofChain(each))),
+    readRuns: (ids, count) => readLastRuns(client, runs, ids, count),
     awaitMoment: () => awaitMiddleOfMinute(() => readClock(client)),
     switchJobs: async (change, settle) => await switchRows(client, change, chainSwitch, settle),
   };
 }
 
 /** Each task of a chain is a run. */
-async function readRuns(client: Client, ids: readonly string[], count: number): Promise<PastRun[]> {
-  const { rows } = await client.query<PastRun>(
-    `SELECT r.* FROM unnest($1::text[]) AS id CROSS JOIN LATERAL (
-       SELECT l.chain_id::text AS id, l.pid::integer AS pid, coalesce(l.command, '--') AS input, l.returncode = 0 AS ok, l.output AS message,
-         l.last_run::text AS start, l.finished::text AS stop
-       FROM timetable.execution_log AS l WHERE l.chain_id::text = id AND l.last_run IS NOT NULL AND l.finished IS NOT NULL
-       ORDER BY l.last_run DESC LIMIT $2) AS r ORDER BY r.start`,
-    [ids, count],
-  );
-  return rows;
-}
+const runs = `
+  SELECT l.chain_id::text AS id, l.pid::integer AS pid, coalesce(l.command, '--') AS input, l.returncode = 0 AS ok, l.output AS message,
+    l.last_run::text AS start, l.finished::text AS stop
+  FROM timetable.execution_log AS l WHERE l.chain_id::text = id AND l.last_run IS NOT NULL AND l.finished IS NOT NULL
+  ORDER BY l.last_run`;
 
 const chainSwitch = {
   update: "UPDATE timetable.chain SET live = $2::boolean WHERE chain_id::text = ANY ($1::text[])",

@@ -1,7 +1,7 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import type { JobDefinition } from "../../tasks/jobs/job.js";
-import { queryOne } from "../../tasks/queryOne.js";
+import { queryValue } from "../../tasks/queryOne.js";
 import { ruleOf, type Lists } from "./dayLists.js";
 import { awaitMiddleOfMinute, readClock, requireTables, switchRows } from "./schedulerTables.js";
 import { kept, mapped, notMapped, type Source, type SourceJob } from "./source.js";
@@ -43,7 +43,7 @@ interface ProRule {
 
 export async function readPgpro(client: Client): Promise<Source> {
   await requireTables(client, "pgpro_scheduler", ["schedule.cron"]);
-  const { zone } = await queryOne<{ zone: string }>(client, "SELECT current_setting('TimeZone') AS zone");
+  const zone = await queryValue<string>(client, "SELECT current_setting('TimeZone') AS zone");
   const { rows } = await client.query<ProJob>(
     `SELECT c.id::text AS id, c.name, c.node, CASE WHEN c.rule ? 'dates' THEN c.rule || jsonb_build_object('dates', (
          SELECT jsonb_agg(to_char(d::timestamptz, 'YYYYMMDD"T"HH24MISS') ORDER BY d::timestamptz) FROM jsonb_array_elements_text(c.rule -> 'dates') AS d)) ELSE c.rule END AS rule,

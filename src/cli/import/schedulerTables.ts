@@ -1,8 +1,8 @@
 import { setTimeout } from "node:timers/promises";
 import { PgTaskError } from "../../shared/errors.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { queryOne } from "../../tasks/queryOne.js";
-import type { Since, Switch } from "./source.js";
+import { queryOne, queryValue } from "../../tasks/queryOne.js";
+import type { PastRun, Since, Switch } from "./source.js";
 
 /** @throws PgTaskError USAGE if the tables are not there; SCHEMA_NOT_ALLOWED if they may not be read */
 export async function requireTables(client: Client, scheduler: string, names: readonly string[]): Promise<void> {
@@ -49,9 +49,21 @@ export async function awaitMiddleOfMinute(clock: () => Promise<Date>): Promise<v
   await setTimeout(wait * 1000);
 }
 
-export async function readClock(client: Client): Promise<Date> {
-  const { now } = await queryOne<{ now: Date }>(client, "SELECT clock_timestamp() AS now");
-  return now;
+export const readClock = async (client: Client): Promise<Date> =>
+  await queryValue(client, "SELECT clock_timestamp() AS now");
+
+/** @param runs SQL of a query for the runs of the job `id` that have ended, which ends with the time by which to sort */
+export async function readLastRuns(
+  client: Client,
+  runs: string,
+  ids: readonly string[],
+  count: number,
+): Promise<PastRun[]> {
+  const { rows } = await client.query<PastRun>(
+    `SELECT r.* FROM unnest($1::text[]) AS id CROSS JOIN LATERAL (${runs} DESC LIMIT $2) AS r ORDER BY r.start`,
+    [ids, count],
+  );
+  return rows;
 }
 
 interface Tables {
