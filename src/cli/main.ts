@@ -1,8 +1,8 @@
 import { Command, CommanderError } from "commander";
 import { errorDefinitions, exitCodes } from "../shared/errorCodes.js";
 import { toReport } from "../shared/errors.js";
-import { registerCommands } from "./registerCommands.js";
-import { describeUsageErrors } from "./support/options.js";
+import { commands } from "./commands/index.js";
+import { describeUsageErrors, filterOptions, jsonOption, refuseRepeated, tableOptions } from "./support/options.js";
 import { handleOutputErrors } from "./support/exitCodes.js";
 import { openTerminal, type Surroundings, type Terminal } from "./terminal/terminal.js";
 import { printableText } from "../shared/printable.js";
@@ -43,6 +43,36 @@ export async function runCommand(args: readonly string[], surroundings: Surround
     return code;
   } catch (error) {
     return reportError(terminal, error);
+  }
+}
+
+/**
+ * @param run runs a command's action on the terminal of the process; the number that the action returns is the exit code
+ */
+export function registerCommands(
+  program: Command,
+  run: (action: (terminal: Terminal) => Promise<number>) => Promise<void>,
+): void {
+  for (const [name, row] of Object.entries(commands)) {
+    const { summary, aliases = [], examples, notes, table = false, filter } = row;
+    const command = program
+      .command(name, { hidden: summary === undefined })
+      .description(summary ?? "")
+      .aliases(aliases);
+    for (const each of row.arguments ?? []) command.addArgument(each);
+    const options = [
+      ...(row.options ?? []),
+      ...(table ? [...tableOptions(), jsonOption()] : []),
+      ...(filter === undefined ? [] : filterOptions(filter)),
+    ];
+    for (const each of options) command.addOption(each);
+    if (notes !== undefined) command.addHelpText("after", `\n${notes}`);
+    if (examples.length > 0)
+      command.addHelpText("after", `\nExamples:\n${examples.map((example) => `  pg-task ${example}`).join("\n")}`);
+    refuseRepeated(command);
+    command.action((...given: unknown[]) =>
+      run(async (terminal) => await Reflect.apply(await row.load(), undefined, [terminal, ...given])),
+    );
   }
 }
 

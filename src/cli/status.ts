@@ -25,10 +25,9 @@ import {
   remedyOfHolder,
 } from "../tasks/queries/clusterProcesses.js";
 import { describeTurn } from "../shared/openTurn.js";
-import { readOpenTurns } from "../tasks/queries/turns.js";
+import { readHiddenRows, readOpenTurns } from "../tasks/queries/tableFacts.js";
 import { readWebhooks } from "../tasks/queries/webhooks.js";
 import { describeWebhook } from "./support/describeWebhook.js";
-import { readHiddenRows } from "../tasks/queries/hiddenRows.js";
 import { readSessions, readSessionRefusal, refusalRemedy } from "../tasks/queries/executorSessions.js";
 import { describeReleased, readReleased } from "../supervisor/releasedDatabases.js";
 import { releaseOf } from "./support/released.js";
@@ -48,8 +47,8 @@ import { copyReport } from "../manager/schema/home.js";
 import { withTableOptions, howToResume } from "./support/pastedCommands.js";
 import { jsonText, printableLine } from "../shared/printable.js";
 import { colourText, type Terminal } from "./terminal/terminal.js";
-import { truncate, formatCount, formatNumber, formatTime } from "./terminal/format.js";
-import { describeCount, isSome, type Count } from "../shared/count.js";
+import { truncate, formatCount, formatEstimate, formatNumber, formatTime } from "./terminal/format.js";
+import { isSome } from "../shared/count.js";
 import { formatDuration } from "../shared/formatDuration.js";
 import type { CommandOptions, TableOptions } from "./support/options.js";
 
@@ -252,8 +251,6 @@ function formatOtherLeader(other: OtherLeader): string {
   const where = other.sameName ? "" : " under another pg_conf.name";
   return `${formatProcess(other)} leads${where} in control database ${other.database}`;
 }
-
-const formatEstimate = (count: Count): string => describeCount(count, { about: "about", format: formatNumber });
 
 /** @param selecting the options that select the table, for commands that change it; null to name no such commands */
 export function formatTableStatus(status: TableStatus, selecting: TableOptions | null): string[] {

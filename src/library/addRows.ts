@@ -33,7 +33,7 @@ export async function addRows(
     throw new PgTaskError("USAGE", `expected a task with a key, because of ifKeyTaken: ${describeValue(ifKeyTaken)}`);
   }
   const add = async (some: readonly NewRow[], given: Queryable): Promise<string[]> =>
-    await addTasks(given, table, some, { ifKeyTaken });
+    await addTasks(given, table, some, ifKeyTaken);
   const run = async <T>(work: (given: Queryable) => Promise<T>): Promise<T> =>
     await (client === undefined ? connections.run(work, signal) : connections.runOn(client, work, signal));
   try {

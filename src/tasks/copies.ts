@@ -1,4 +1,4 @@
-import { queryValue } from "./queryOne.js";
+import { mayRead, queryValue } from "./queryOne.js";
 import { findDifference, readHomes, readPlace, readCopyReason, replaceHome } from "../manager/schema/home.js";
 import { emptyOutbox } from "../manager/schema/webhooks.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
@@ -19,19 +19,10 @@ export async function readCopy(
 ): Promise<string | null> {
   const reader = batched(client);
   const [homes, here] = await Promise.all([
-    mayReadHome(reader, table).then(async (may) => (may ? await readHomes(reader, table) : [])),
+    mayRead(reader, table.qualifiedHome).then(async (may) => (may === true ? await readHomes(reader, table) : [])),
     readPlace(reader, table),
   ]);
   return findDifference(homes, here, entry);
-}
-
-async function mayReadHome(client: Queryable, { qualifiedHome }: TaskTable): Promise<boolean> {
-  const readable = await queryValue<boolean | null>(
-    client,
-    "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT') AS readable",
-    [qualifiedHome],
-  );
-  return readable === true;
 }
 
 export type StoppedTasks = "none" | "schedules" | "all";
@@ -49,14 +40,14 @@ export async function acceptCopy(
 ) {
   await client.query("BEGIN");
   try {
-    const reason = (await hasHome(client, table)) ? await lockCopy(client, table, entry) : null;
+    const reason = (await exists(client, table.qualifiedHome)) ? await lockCopy(client, table, entry) : null;
     if (reason === null && stop !== "none")
       throw new PgTaskError("USAGE", `${table.qualified} is no copy, so no task of it was stopped`);
     const stopped = stop === "none" ? 0 : await stopTasks(client, table, stop);
     const running = reason === null ? 0 : await countRunning(client, table);
     if (reason !== null) {
       await replaceHome(client, table, entry);
-      if (await hasOutbox(client, table)) await emptyOutbox(client, table);
+      if (await exists(client, table.qualifiedOutbox)) await emptyOutbox(client, table);
     }
     await client.query("COMMIT");
     // Those that the original was running when it was copied are recovered now.
@@ -67,12 +58,9 @@ export async function acceptCopy(
   }
 }
 
-const hasHome = async (client: Client, { qualifiedHome }: TaskTable): Promise<boolean> =>
-  await queryValue(client, "SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there", [qualifiedHome]);
-
-/** Tables of earlier versions have none. */
-const hasOutbox = async (client: Client, { qualifiedOutbox }: TaskTable): Promise<boolean> =>
-  await queryValue(client, "SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there", [qualifiedOutbox]);
+/** Tables of earlier versions have neither. */
+const exists = async (client: Client, relation: string): Promise<boolean> =>
+  await queryValue(client, "SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there", [relation]);
 
 /** Keeps others from accepting the copy meanwhile. */
 async function lockCopy(client: Client, table: TaskTable, entry: Pick<Entry, "parameters">): Promise<string | null> {

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { after, describe } from "node:test";
 import { Command } from "commander";
 import { Pool } from "pg";
-import { registerCommands } from "../../src/cli/registerCommands.js";
+import { registerCommands } from "../../src/cli/main.js";
 import { TaskClient } from "../../src/library/taskClient.js";
 import { bulkSchema } from "../../src/web/api/bulkRoutes.js";
 import { cli, OnTerminal } from "../support/cli.js";

@@ -149,7 +149,7 @@ async function insert(opened: OpenTable, request: Request): Promise<string | nul
   const rows = [{ columns, taskColumns, delay }];
   try {
     if (wait) await client.query("BEGIN");
-    const [id = null] = await addTasks(client, table, rows, { ifKeyTaken: skipTaken ? "skip" : "error" });
+    const [id = null] = await addTasks(client, table, rows, skipTaken ? "skip" : "error");
     if (wait && id !== null) await readOutcomes(client, table, [id]);
     if (wait) await client.query("COMMIT");
     if (id !== null) noteAddedTask(id);

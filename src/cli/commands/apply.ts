@@ -40,14 +40,8 @@ async function run(
   { prune }: ApplyOptions,
   commit: boolean,
 ): Promise<readonly JobResult[]> {
-  return await inTransaction(
-    client,
-    table,
-    () => applyJobs(client, table, jobs, { prune: prune === true ? prefix : null }),
-    {
-      commit: (results) => commit && isAccepted(results),
-    },
-  );
+  const work = () => applyJobs(client, table, jobs, prune === true ? prefix : null);
+  return await inTransaction(client, table, work, (results) => commit && isAccepted(results));
 }
 
 const isAccepted = (results: readonly JobResult[]): boolean => results.every(({ outcome }) => outcome !== "refused");

@@ -9,7 +9,7 @@ import { commandExitCodes } from "../support/exitCodes.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import type { OpenTable } from "../support/openTable.js";
 import { withTableOptions } from "../support/pastedCommands.js";
-import { readReasons } from "../support/oneTask.js";
+import { readOneTask, readReasons, type OneTaskOptions } from "../support/oneTask.js";
 import { truncateText } from "../terminal/format.js";
 import { jsonText, printableLine, printableText } from "../../shared/printable.js";
 import { withInterrupt, type Terminal } from "../terminal/terminal.js";
@@ -34,6 +34,14 @@ const exitCodesByState: Readonly<Record<FinalState, number>> = {
   GONE: commandExitCodes.gone,
   STOP: commandExitCodes.stop,
 };
+
+export async function wait(terminal: Terminal, given: string | undefined, options: OneTaskOptions): Promise<number> {
+  const waited = await readOneTask(terminal, "wait", given, options, async (opened, id) => {
+    const exists = (await readOutcomes(opened.client, opened.table, [id])).size > 0;
+    return exists ? await waitForTask(terminal, opened, id, options.json === true) : null;
+  });
+  return waited === null ? commandExitCodes.notAll : waited.found;
+}
 
 /**
  * Ctrl-C stops the waiting but not the task. It is handled before the insert, so that a signal during the insert cannot

@@ -135,7 +135,7 @@ export const commands: Readonly<Record<string, CommandRow>> = {
     table: true,
     notes: waitNotes,
     examples: ["wait 1", "wait --key 'order 42'"],
-    load: async () => (await import("./wait.js")).wait,
+    load: async () => (await import("./awaitEnd.js")).wait,
   },
   apply: {
     summary: "bring the schedules with keys to what a file with jobs says, in one transaction",

@@ -1,4 +1,3 @@
-import { describeCount } from "../../shared/count.js";
 import { jsonText } from "../../shared/printable.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { PgTaskError } from "../../shared/errors.js";
@@ -16,7 +15,7 @@ import {
 } from "../support/columns.js";
 import { fittingColumns, renderTable } from "../terminal/table.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
-import { formatCount, formatNumber } from "../terminal/format.js";
+import { formatCount, formatEstimate, formatNumber } from "../terminal/format.js";
 import { readGroups, type Groups } from "../../tasks/queries/groups.js";
 
 interface ListOptions extends CommandOptions, FilterOptions {
@@ -116,7 +115,6 @@ export async function listGroups(terminal: Terminal, options: GroupsOptions): Pr
 }
 
 function describeShown({ groups, total }: Groups): string {
-  const all = describeCount(total, { about: "about", format: formatNumber });
   if (total.value === groups.length) return "many tasks wait: not all of them were counted";
-  return `${formatNumber(groups.length)} of ${all} groups: raise --limit to see more`;
+  return `${formatNumber(groups.length)} of ${formatEstimate(total)} groups: raise --limit to see more`;
 }

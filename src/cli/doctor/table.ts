@@ -1,4 +1,4 @@
-import { queryOne, queryValue } from "../../tasks/queryOne.js";
+import { mayRead, queryOne } from "../../tasks/queryOne.js";
 import {
   readTableState,
   type Finding,
@@ -13,7 +13,7 @@ import {
 } from "../inspection.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { readHiddenRows } from "../../tasks/queries/hiddenRows.js";
+import { readHiddenRows } from "../../tasks/queries/tableFacts.js";
 import { readTableLock } from "../../tasks/queries/clusterProcesses.js";
 import {
   checkManager,
@@ -41,7 +41,7 @@ export async function checkTable(
   // Until a start has replaced these functions, the other checks would call some that do not exist.
   if (state.isElsewhere) return [version];
   // The server would refuse the other checks.
-  if (!(await mayRead(client, table))) return [version, await checkPrivileges(client, table)];
+  if ((await mayRead(client, table.qualified)) !== true) return [version, await checkPrivileges(client, table)];
   const whole = version.level === "ok" ? [checkColumns(table, state, configured.parameters)] : [];
   // If columns are missing, the other checks are skipped, because they read these columns.
   if (whole.some(({ level }) => level === "fail")) return [version, ...whole];
@@ -66,21 +66,13 @@ export async function checkTable(
     ...(await checkPauses(client, table)),
     ...(await checkWebhooks(client, table)),
     ...(await checkSchedules(client, table)),
-    ...((await canWait(client, table, version)) ? [await checkOrder(client, table)] : []),
+    ...(version.level === "ok" && (await mayRead(client, table.qualifiedDependencies)) === true
+      ? [await checkOrder(client, table)]
+      : []),
     await checkResults(client, table),
     await checkOrphans(client, table),
   ];
 }
-
-async function canWait(client: Client, table: TaskTable, { level }: Finding): Promise<boolean> {
-  if (level !== "ok") return false;
-  return await queryValue(client, "SELECT has_table_privilege(to_regclass($1), 'SELECT') IS TRUE AS there", [
-    table.qualifiedDependencies,
-  ]);
-}
-
-const mayRead = async (client: Client, { qualified }: TaskTable): Promise<boolean> =>
-  await queryValue(client, "SELECT has_table_privilege($1, 'SELECT') AS may", [qualified]);
 
 async function checkPrivileges(client: Client, table: TaskTable): Promise<Finding> {
   const { qualified } = table;

@@ -93,6 +93,7 @@ async function applyPlans(
     client,
     table,
     plans.map((each) => each.applied),
+    null,
   );
   const results = applied.map((each) => ({ ...each, changes: each.changes.filter(({ column }) => column !== "data") }));
   const accepted = new Set(results.filter(({ outcome }) => !/refused|over|ended/.test(outcome)).map(({ key }) => key));
@@ -148,9 +149,12 @@ const columnsOf = ({ pid, input, ok, message, start: began, stop }: PastRun): re
 
 /** What `move` would do with each job. */
 export async function compareJobs(to: Destination, jobs: readonly MappedJob[]): Promise<readonly JobResult[]> {
-  return await inTransaction(to.client, to.table, async () => (await applyPlans(to, jobs)).results, {
-    commit: () => false,
-  });
+  return await inTransaction(
+    to.client,
+    to.table,
+    async () => (await applyPlans(to, jobs)).results,
+    () => false,
+  );
 }
 
 /**
@@ -290,7 +294,7 @@ export async function returnJobs(
     await client.query(`UPDATE ${table.qualified} SET data = $2 WHERE id = ANY ($1::bigint[])`, [ids, marks.returning]);
     await endSchedules(client, table, known);
   };
-  const first = await inTransaction(client, table, planned, { commit: () => false });
+  const first = await inTransaction(client, table, planned, () => false);
   if (dryRun) return first.returned;
   if (first.ids.length > 0) await source.awaitMoment();
   const switchOn = async (ids: readonly string[], settle: () => Promise<void>): Promise<void> => {

@@ -1,8 +1,8 @@
 import type { TaskSummary } from "../../tasks/types.js";
 import { firstLine } from "../../shared/firstLine.js";
-import { describeCount, type Count } from "../../shared/count.js";
+import type { Count } from "../../shared/count.js";
 import { formatDuration } from "../../shared/formatDuration.js";
-import { formatNumber, formatTime, formatZonedTime } from "../terminal/format.js";
+import { formatEstimate, formatTime, formatZonedTime } from "../terminal/format.js";
 import type { TableColumn } from "../terminal/table.js";
 import { stateColour } from "../terminal/terminal.js";
 import type { Group } from "../../tasks/queries/groups.js";
@@ -62,7 +62,7 @@ export const taskFields: readonly TableColumn<TaskSummary>[] = [...commonColumns
 const countColumn = (title: string, count: (group: Group) => Count): TableColumn<Group> => ({
   title,
   value: (group) => toField(count(group)),
-  display: (group) => describeCount(count(group), { about: "about", format: formatNumber }),
+  display: (group) => formatEstimate(count(group)),
   alignRight: true,
 });
 

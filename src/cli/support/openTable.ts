@@ -209,9 +209,7 @@ async function noteReleased(terminal: Terminal, configuration: Configuration, en
   // Who may use a table need not be allowed to use the control database.
   const released = await withClient(configuration.control, "list", read, true).catch(() => []);
   const found = releaseOf(released, entry);
-  if (found !== undefined)
-    terminal.writeError(`pg-task: ${printableLine(describeReleased(found))}
-`);
+  if (found !== undefined) terminal.writeError(`pg-task: ${printableLine(describeReleased(found))}\n`);
 }
 
 export async function withTable<T>(

@@ -3,6 +3,7 @@ import { Argument, InvalidArgumentError, Option, type Command } from "commander"
 import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
+import { idText, isTaskId } from "../../library/taskId.js";
 import type { KeyFilter } from "../../tasks/queries/tasksWithKey.js";
 
 export interface TableOptions {
@@ -92,36 +93,23 @@ export function parseStates(text: string, allowed: readonly TaskState[] = taskSt
   });
 }
 
-const maxId = 9_223_372_036_854_775_807n;
-
-/** As text, because a bigint can exceed JavaScript's safe integers. */
-function readId(text: string): string | null {
-  if (!/^-?\d{1,19}$/.test(text)) return null;
-  const id = BigInt(text);
-  return id <= maxId && id >= -maxId - 1n ? String(id) : null;
-}
-
 export function parseId(text: string): string {
-  const id = readId(text);
-  if (id === null) throw new InvalidArgumentError(`expected a task id, got ${JSON.stringify(text)}`);
-  return id;
+  if (isTaskId(text)) return idText(text);
+  throw new InvalidArgumentError(`expected a task id, got ${JSON.stringify(text)}`);
 }
-
-const parseIds = collecting((text: string, previous: readonly string[] = []): readonly string[] => [
-  ...previous,
-  ...text.split(",").map(parseId),
-]);
 
 /** The name of a schedule, which looks natural here, is its key. */
-const parseScheduleIds = collecting((text: string, previous: readonly string[] = []): readonly string[] => {
-  const ids = text.split(",").map((word) => {
-    const id = readId(word);
-    if (id !== null) return id;
-    const remedy = "list --schedules shows the ids, and --key takes a key instead";
-    throw new InvalidArgumentError(`expected the id of a schedule, got ${JSON.stringify(word)}: ${remedy}`);
-  });
-  return [...previous, ...ids];
-});
+function parseScheduleId(text: string): string {
+  if (isTaskId(text)) return idText(text);
+  const remedy = "list --schedules shows the ids, and --key takes a key instead";
+  throw new InvalidArgumentError(`expected the id of a schedule, got ${JSON.stringify(text)}: ${remedy}`);
+}
+
+const listOf = (parse: (text: string) => string) =>
+  collecting((text: string, previous: readonly string[] = []): readonly string[] => [
+    ...previous,
+    ...text.split(",").map(parse),
+  ]);
 
 export function parsePort(text: string): number {
   const value = Number(text);
@@ -145,7 +133,7 @@ export const option = <T>(flags: string, meaning: string, parse?: (text: string,
   return parse === undefined ? made : made.argParser(parse);
 };
 
-export const ids = (): Argument => argument("[ids...]", "task ids", parseIds);
+export const ids = (): Argument => argument("[ids...]", "task ids", listOf(parseId));
 export const tableName = (): Argument => argument("[table]", "same as --table");
 export const yes = (meaning: string): Option => option("-y, --yes", meaning);
 export const limit = (most: number): Option =>
@@ -164,7 +152,7 @@ export const oneTask = {
 
 export const pausedOptions = (): Option[] => [
   option("-g, --group <group>", "only this group"),
-  option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseScheduleIds),
+  option("--schedule <ids>", "only these schedules, by the ids of list --schedules", listOf(parseScheduleId)),
   option("--key <key>", "only the schedule with this key"),
   keyRoleOption(),
 ];

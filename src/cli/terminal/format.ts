@@ -1,3 +1,5 @@
+import { describeCount, type Count } from "../../shared/count.js";
+
 const twoDigits = (number: number): string => String(number).padStart(2, "0");
 
 const clockOf = (time: Date): string =>
@@ -29,6 +31,8 @@ function formatWithZone(iso: string, fraction: string): string {
 }
 
 export const formatNumber = (number: number): string => number.toLocaleString("en-US");
+
+export const formatEstimate = (count: Count): string => describeCount(count, { about: "about", format: formatNumber });
 
 export const formatCount = (number: number, noun: string): string =>
   `${formatNumber(number)} ${noun}${number === 1 ? "" : "s"}`;

@@ -48,17 +48,14 @@ export async function addTasks(
   client: Queryable,
   table: TaskTable,
   rows: readonly NewRow[],
-  { ifKeyTaken = "error" }: { readonly ifKeyTaken?: IfKeyTaken | undefined } = {},
+  ifKeyTaken: IfKeyTaken = "error",
 ): Promise<string[]> {
-  if (ifKeyTaken === "join") return await joinTasks(client, table, rows);
-  return await insertRows(client, table, rows, await readConflictClause(client, table, ifKeyTaken));
-}
-
-/** Each key only once, because a statement cannot update a row that it has inserted. */
-async function joinTasks(client: Queryable, table: TaskTable, rows: readonly NewRow[]): Promise<string[]> {
+  const conflictClause = await readConflictClause(client, table, ifKeyTaken);
+  if (ifKeyTaken !== "join") return await insertRows(client, table, rows, conflictClause);
+  // Each key only once, because a statement cannot update a row that it has inserted.
   const firsts = firstsOfKeys(rows);
   const inserted = [...new Set(firsts)];
-  const ids = await insertRows(client, table, inserted, await readConflictClause(client, table, "join"));
+  const ids = await insertRows(client, table, inserted, conflictClause);
   const idOf = new Map(inserted.map((row, index) => [row, ids[index] ?? ""]));
   return firsts.map((row) => idOf.get(row) ?? "");
 }

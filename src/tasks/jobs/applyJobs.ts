@@ -57,7 +57,7 @@ export async function applyJobs(
   client: Client,
   table: TaskTable,
   jobs: readonly Job[],
-  { prune = null }: { readonly prune?: string | null } = {},
+  prune: string | null,
 ): Promise<JobResult[]> {
   const carriers = await lockSchedules(client, table, jobs, prune);
   const results: JobResult[] = [];
@@ -187,7 +187,7 @@ async function insert(client: Client, table: TaskTable, job: Job): Promise<boole
   const { delay, ...row } = planned(job);
   const columns = new Map(row.columns).set("key", job.key);
   const added = job.paused === true ? { ...row, columns: columns.set("plan", "infinity") } : { ...row, columns, delay };
-  const ids = await addTasks(client, table, [added], { ifKeyTaken: "skip" });
+  const ids = await addTasks(client, table, [added], "skip");
   return ids.length > 0;
 }
 
@@ -268,16 +268,12 @@ export async function endSchedules(client: Client, table: TaskTable, carriers: r
   ]);
 }
 
-interface TransactionOptions<T> {
-  readonly commit?: (done: T) => boolean;
-}
-
 /** Runs `work` in a transaction, which is rolled back unless `commit` allows it. */
 export async function inTransaction<T>(
   client: Client,
   table: TaskTable,
   work: () => Promise<T>,
-  { commit = () => true }: TransactionOptions<T> = {},
+  commit: (done: T) => boolean = () => true,
 ): Promise<T> {
   await client.query("BEGIN");
   try {

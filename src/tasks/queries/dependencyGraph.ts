@@ -1,7 +1,7 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { isActiveSql, isHeldSql, isToLookUpSql, isoTimeSql } from "../sqlFragments.js";
-import { queryValue } from "../queryOne.js";
+import { mayRead } from "../queryOne.js";
 import { windows, type WindowRow } from "./scan.js";
 
 const maxInDirection = 100;
@@ -41,14 +41,8 @@ export async function readDependencyGraph(
 }
 
 /** True if the table has no dependencies. */
-export async function mayReadDependencies(client: Client, { qualifiedDependencies }: TaskTable): Promise<boolean> {
-  const allowed = await queryValue<boolean | null>(
-    client,
-    "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT') AS allowed",
-    [qualifiedDependencies],
-  );
-  return allowed !== false;
-}
+export const mayReadDependencies = async (client: Client, { qualifiedDependencies }: TaskTable): Promise<boolean> =>
+  (await mayRead(client, qualifiedDependencies)) !== false;
 
 async function readLevels(client: Client, id: string, nextLevelSql: string): Promise<Set<string>> {
   const found = new Set<string>();

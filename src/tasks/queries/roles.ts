@@ -3,6 +3,7 @@ import { lockClasses, roleLockKey } from "../../shared/postgres/advisoryLocks.js
 import { isSessionSql } from "../../shared/postgres/applicationNames.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
+import { mayRead } from "../queryOne.js";
 import { dueOrderSql, isDueSql, isPlannedSql } from "../sqlFragments.js";
 import { shownKeysSql } from "./clusterProcesses.js";
 import { maxCounted } from "./counts.js";
@@ -38,11 +39,7 @@ export async function readTableRoles(
   table: TaskTable,
   task: string | null = null,
 ): Promise<TableRole[] | null> {
-  const { rows: found } = await client.query<{ there: boolean }>(
-    "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT') AS there",
-    [table.qualifiedRoles],
-  );
-  if (found[0]?.there !== true) return null;
+  if ((await mayRead(client, table.qualifiedRoles)) !== true) return null;
   const { rows: refused } = await client.query<{ key: number }>(
     `SELECT s.key::pg_catalog.float8 AS key FROM (${shownKeysSql(table, lockClasses.rolesRefused)}) AS s`,
   );

@@ -1,4 +1,5 @@
-import { queryOne } from "../queryOne.js";
+import { mayRead, queryOne } from "../queryOne.js";
+import type { OpenTurn } from "../../shared/openTurn.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 
@@ -42,4 +43,25 @@ export async function readUserTriggers(client: Queryable, table: TaskTable): Pro
     [qualified, own],
   );
   return rows.map(({ name }) => name);
+}
+
+/** Says that row-level security hides rows from the current role, and how to show them. Null if it hides none. */
+export async function readHiddenRows(client: Queryable, { qualified }: TaskTable): Promise<string | null> {
+  const { active, user } = await queryOne<{ active: boolean; user: string }>(
+    client,
+    `SELECT pg_catalog.row_security_active($1) AS active, pg_catalog.quote_ident(current_user) AS "user"`,
+    [qualified],
+  );
+  return active
+    ? `hides rows from ${user}; to show it all: CREATE POLICY look ON ${qualified} FOR SELECT TO ${user} USING (true)`
+    : null;
+}
+
+/** Empty if this role may not know, or if the table is of an earlier version. */
+export async function readOpenTurns(client: Queryable, { turns }: TaskTable): Promise<OpenTurn[]> {
+  if ((await mayRead(client, turns)) !== true) return [];
+  const { rows } = await client.query<OpenTurn>(
+    `SELECT turn::pg_catalog.text AS task, "group", begun FROM ${turns} ORDER BY begun DESC, turn`,
+  );
+  return rows;
 }

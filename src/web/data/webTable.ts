@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { readOpenTurns } from "../../tasks/queries/turns.js";
+import { readOpenTurns } from "../../tasks/queries/tableFacts.js";
 import { readWebhooks } from "../../tasks/queries/webhooks.js";
 import { countOwed } from "../../manager/schema/owedTable.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
