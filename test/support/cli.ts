@@ -197,6 +197,11 @@ export async function failsWith(running: Promise<CliResult>, code: number, error
   return stderr;
 }
 
+/** With it, commands connect as this role. */
+export const envOf = ({ url }: { readonly url: string }, role: string) => ({
+  DATABASE_URL: url.replace(/\/\/[^@]+@/, `//${role}@`),
+});
+
 /** Commands that find this server in DATABASE_URL. */
 export function commandsOn({ url }: { readonly url: string }) {
   const env = { DATABASE_URL: url };

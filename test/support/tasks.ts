@@ -32,6 +32,13 @@ export interface NewTask {
   readonly [column: string]: string | number | boolean | null;
 }
 
+/** Writes rows as the manager does, which bypasses the checks of new and changed rows. */
+export async function asManager(client: Client, sql: string, values?: unknown[]): Promise<void> {
+  await client.query("SET pgtask.manager = on");
+  await client.query(sql, values);
+  await client.query("RESET pgtask.manager");
+}
+
 export async function insertTask(
   client: Client,
   input: string,

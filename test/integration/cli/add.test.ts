@@ -4,7 +4,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { eventually } from "../../support/tasks.js";
-import { cli, cliOnTerminal, failsWith, type CliResult, commandsOn } from "../../support/cli.js";
+import { cli, cliOnTerminal, envOf, failsWith, type CliResult, commandsOn } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { createRole } from "../../support/taskTables.js";
 import { projectPath } from "../../support/project.js";
@@ -21,9 +21,7 @@ async function count(): Promise<unknown> {
 }
 
 const asProducer = (role: string, ...args: string[]): Promise<CliResult> =>
-  cli(["add", "SELECT 'produced'", ...args], {
-    env: { DATABASE_URL: database.url.replace("//postgres@", `//${role}@`) },
-  });
+  cli(["add", "SELECT 'produced'", ...args], { env: envOf(database, role) });
 
 /** Returns what a terminal in Berlin shows of a new task with a rule in this zone. */
 const shownIn = async (zone: string): Promise<string> => {
@@ -144,12 +142,8 @@ describe("pg-task add", () => {
   test("inserts a task with args, and refuses args that are no array or object", async () => {
     const result = await run("add", "SELECT $1 || '!'", "--args", '["a\'b"]', "--wait");
     assert.deepEqual([result.code, result.stdout, result.stderr], [0, "a'b!\n", ""]);
-    for (const [args, message] of [
-      ["5", /rejects the task: args must be an array or an object \(SQLSTATE 22023\)/],
-      ["{", /rejects the task: invalid input syntax for type json \(SQLSTATE 22P02\)/],
-    ] as const) {
-      await failsWith(run("add", "SELECT $1", "--args", args), 2, message);
-    }
+    const message = /rejects the task: args must be an array or an object \(SQLSTATE 22023\)/;
+    await failsWith(run("add", "SELECT $1", "--args", "5"), 2, message);
   });
 
   test("names the columns whose values break a check, and no others", async () => {
@@ -163,11 +157,13 @@ describe("pg-task add", () => {
       [["--quote", "\x7f", "--timeout=-1 s"], 'timeout must not be below 0, got "-1 s": '],
     ] as const;
     const boundsCheck = "active > 0, live/repeat/timeout/keep/count >= 0, chars ASCII";
+    const before = await count();
     for (const [options, reason] of wrong) {
       const { code, stdout, stderr } = await run("add", "SELECT 1", ...options);
       const expected = `pg-task: "public"."task" rejects the task: ${reason}new row for relation "task" violates check constraint "${boundsCheck}" (SQLSTATE 23514)\n`;
       assert.deepEqual([code, stdout, stderr], [2, "", expected]);
     }
+    assert.deepEqual(await count(), before);
     await client.query("ALTER TABLE task ADD CONSTRAINT small CHECK (max < 100)");
     const own = await run("add", "SELECT 1", "--max", "100", "--repeat", "1 s");
     await client.query("ALTER TABLE task DROP CONSTRAINT small");
@@ -326,7 +322,12 @@ describe("pg-task add", () => {
       /^pg-task: --max: .*invalid input syntax for type integer: "many"/,
     ],
     ["a plan that is no time", ["SELECT 1", "--plan", "yesterda"], "", /^pg-task: --plan: .*"yesterda"/],
-    ["args that are no JSON", ["SELECT 1", "--max", "1", "--args", "{bad"], "", /^pg-task: --args: .*for type json/],
+    [
+      "args that are no JSON",
+      ["SELECT 1", "--max", "1", "--args", "{bad"],
+      "",
+      /^pg-task: --args: .* rejects the task: invalid input syntax for type json \(SQLSTATE 22P02\)/,
+    ],
     ["a delay that is no interval", ["SELECT 1", "--max", "1", "--in", "soon"], "", /^pg-task: --in: .*"soon"/],
     ["a wrong value of --set", ["SELECT 1", "--set", "crash=no"], "", /^pg-task: --set crash: .*"no"/],
     ["an after that is no list of ids", ["SELECT 1", "--after", "x y"], "", /^pg-task: --after: .*"x y"/],
@@ -336,7 +337,6 @@ describe("pg-task add", () => {
       "",
       /: perhaps "Europe\/Berlin"\n/,
     ],
-    ["a value that violates a check constraint", ["SELECT 1", "--active", "0"], "", /violates check constraint/],
     [
       "a delimiter of two characters",
       ["SELECT 1", "--delimiter", "||"],

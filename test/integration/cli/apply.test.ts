@@ -3,10 +3,11 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeEach, describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal, commandsOn, failsWith, linesOf, type CliResult } from "../../support/cli.js";
+import { cli, cliOnTerminal, commandsOn, envOf, failsWith, linesOf, type CliResult } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
+import { createRole } from "../../support/taskTables.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
-import { Tasks, eventually } from "../../support/tasks.js";
+import { asManager, Tasks, eventually } from "../../support/tasks.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -33,14 +34,24 @@ const rows = () =>
     `SELECT key, state::text, rule, repeat::text, input, keep::text, plan = 'infinity' AS paused FROM task ORDER BY id`,
   );
 
+const nightlyRow = {
+  key: "nightly",
+  state: "PLAN",
+  rule: "0 3 * * *",
+  repeat: "00:00:00",
+  input: "VACUUM",
+  keep: "7 days",
+  paused: false,
+};
+
+/** These columns of each row. */
+const columns = async (...names: string[]): Promise<unknown[][]> =>
+  (await rows()).map((row) => names.map((name) => row[name]));
+
 /** A row as the manager writes it when a session has the task. */
 async function claim(key: string): Promise<void> {
-  await client.query("SET pgtask.manager = on");
-  await client.query(
-    "UPDATE task SET state = 'WORK', owner = 'x', ready = NULL, take = now(), start = now(), plan = now() WHERE key = $1",
-    [key],
-  );
-  await client.query("RESET pgtask.manager");
+  const set = "state = 'WORK', owner = 'x', ready = NULL, take = now(), start = now(), plan = now()";
+  await asManager(client, `UPDATE task SET ${set} WHERE key = $1`, [key]);
 }
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
@@ -50,15 +61,7 @@ describe("pg-task apply", () => {
     assert.deepEqual(outcomes(await apply({ nightly, poll })), ["nightly added", "poll added"]);
     const first = await rows();
     assert.deepEqual(first, [
-      {
-        key: "nightly",
-        state: "PLAN",
-        rule: "0 3 * * *",
-        repeat: "00:00:00",
-        input: "VACUUM",
-        keep: "7 days",
-        paused: false,
-      },
+      nightlyRow,
       {
         key: "poll",
         state: "PLAN",
@@ -101,17 +104,7 @@ describe("pg-task apply", () => {
     await apply({ poll: { ...poll, repeat: "2 hours" } });
     assert.ok(await tasks.value("SELECT plan > now() + interval '119 minutes' FROM task"));
     await apply({ poll: nightly });
-    assert.deepEqual(await rows(), [
-      {
-        key: "poll",
-        state: "PLAN",
-        rule: "0 3 * * *",
-        repeat: "00:00:00",
-        input: "VACUUM",
-        keep: "7 days",
-        paused: false,
-      },
-    ]);
+    assert.deepEqual(await rows(), [{ ...nightlyRow, key: "poll" }]);
   });
 
   test("with --dry-run, only shows what would change", async () => {
@@ -146,31 +139,17 @@ describe("pg-task apply", () => {
     await apply({ nightly: { ...nightly, rule: "0 5 * * *", input: "ANALYZE" }, poll });
     const [row, ...others] = await rows();
     assert.equal(others.length, 1);
-    assert.deepEqual(
-      { ...row },
-      {
-        key: "nightly",
-        state: "WORK",
-        rule: "0 5 * * *",
-        repeat: "00:00:00",
-        input: "ANALYZE",
-        keep: "7 days",
-        paused: false,
-      },
-    );
+    assert.deepEqual({ ...row }, { ...nightlyRow, state: "WORK", rule: "0 5 * * *", input: "ANALYZE" });
   });
 
   test("adds the schedule beside a task with its key that only runs once", async () => {
     await client.query("INSERT INTO task (key, input) VALUES ('nightly', 'SELECT 1')");
     await claim("nightly");
     assert.deepEqual(outcomes(await apply({ nightly })), ["nightly added"]);
-    assert.deepEqual(
-      (await rows()).map((row) => [row["state"], row["input"]]),
-      [
-        ["WORK", "SELECT 1"],
-        ["PLAN", "VACUUM"],
-      ],
-    );
+    assert.deepEqual(await columns("state", "input"), [
+      ["WORK", "SELECT 1"],
+      ["PLAN", "VACUUM"],
+    ]);
   });
 
   test("waits for a run that ends just now, and changes its successor", async () => {
@@ -190,43 +169,28 @@ describe("pg-task apply", () => {
     );
     await other.query("COMMIT");
     assert.deepEqual(outcomes(await applying), ["nightly changed"]);
-    assert.deepEqual(
-      (await rows()).map((row) => [row["state"], row["input"]]),
-      [
-        ["DONE", "VACUUM"],
-        ["PLAN", "ANALYZE"],
-      ],
-    );
+    assert.deepEqual(await columns("state", "input"), [
+      ["DONE", "VACUUM"],
+      ["PLAN", "ANALYZE"],
+    ]);
   });
 
   test("pauses and resumes jobs, and leaves the pause of a job alone about which it says nothing", async () => {
     assert.match((await apply({ nightly: { ...nightly, paused: true }, poll })).stdout, /^nightly\tadded\tpaused\n/);
-    assert.deepEqual(
-      (await rows()).map((row) => row["paused"]),
-      [true, false],
-    );
+    assert.deepEqual(await columns("paused"), [[true], [false]]);
     assert.deepEqual(outcomes(await apply({ nightly, poll: { ...poll, paused: true } })), [
       "nightly same",
       "poll changed",
     ]);
-    assert.deepEqual(
-      (await rows()).map((row) => row["paused"]),
-      [true, true],
-    );
+    assert.deepEqual(await columns("paused"), [[true], [true]]);
     await apply({ nightly: { ...nightly, rule: "0 4 * * *" }, poll: { ...poll, repeat: "2 hours" } });
-    assert.deepEqual(
-      (await rows()).map((row) => row["paused"]),
-      [true, true],
-    );
+    assert.deepEqual(await columns("paused"), [[true], [true]]);
     const resumed = await apply({
       nightly: { ...nightly, rule: "0 4 * * *", paused: false },
       poll: { ...poll, repeat: "2 hours", paused: false },
     });
     assert.match(resumed.stdout, /paused: true → false/);
-    assert.deepEqual(
-      (await rows()).map((row) => row["paused"]),
-      [false, false],
-    );
+    assert.deepEqual(await columns("paused"), [[false], [false]]);
     assert.equal(
       await tasks.value("SELECT extract(hour FROM plan AT TIME ZONE 'UTC')::int FROM task WHERE key = 'nightly'"),
       4,
@@ -237,13 +201,10 @@ describe("pg-task apply", () => {
     await apply({ nightly });
     await claim("nightly");
     await apply({ nightly: { ...nightly, paused: true } });
-    assert.deepEqual(
-      (await rows()).map((row) => [row["state"], row["paused"]]),
-      [
-        ["WORK", false],
-        ["PLAN", true],
-      ],
-    );
+    assert.deepEqual(await columns("state", "paused"), [
+      ["WORK", false],
+      ["PLAN", true],
+    ]);
     assert.deepEqual(outcomes(await apply({ nightly: { ...nightly, paused: true } })), ["nightly same"]);
   });
 
@@ -301,10 +262,7 @@ describe("pg-task apply", () => {
     assert.deepEqual([result.code, outcomes(result)], [0, ["over over"]]);
     await apply({ over: nightly });
     assert.deepEqual(outcomes(await apply({ over })), ["over ended"]);
-    assert.deepEqual(
-      (await rows()).map((row) => row["state"]),
-      ["STOP"],
-    );
+    assert.deepEqual(await columns("state"), [["STOP"]]);
   });
 
   test("sets columns of the user's own", async () => {
@@ -394,17 +352,15 @@ describe("pg-task apply", () => {
   });
 
   test("says what has to be granted to a role that may not apply jobs", async () => {
-    const role = `limited_${database.target.database}`;
-    await client.query(`CREATE ROLE ${role} LOGIN; GRANT SELECT ON task TO ${role}`);
-    const url = `postgresql://${role}@${database.target.host}:${database.target.port}/${database.target.database}`;
+    const role = await createRole(client, `limited_${database.target.database}`);
+    await client.query(`GRANT SELECT ON task TO ${role}`);
     await writeFile(join(cwd, "jobs.json"), JSON.stringify({ jobs: { nightly } }));
-    const asRole = (): Promise<CliResult> => cli(["apply", "jobs.json"], { env: { DATABASE_URL: url }, cwd });
+    const asRole = (): Promise<CliResult> => cli(["apply", "jobs.json"], { env: envOf(database, role), cwd });
     const sequence = `GRANT USAGE ON SEQUENCE public\\.task_id_seq TO ${role}`;
     await failsWith(asRole(), 4, new RegExp(`: GRANT INSERT, UPDATE ON "public"\\."task" TO ${role}; ${sequence}\n$`));
     await client.query(`GRANT INSERT, UPDATE ON task TO ${role}`);
     await failsWith(asRole(), 4, new RegExp(`: ${sequence}\n$`));
     await client.query(`GRANT USAGE ON SEQUENCE task_id_seq TO ${role}`);
     assert.deepEqual(outcomes(await asRole()), ["nightly added"]);
-    await client.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
   });
 });

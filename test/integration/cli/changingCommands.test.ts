@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal, failsWith, commandsOn } from "../../support/cli.js";
+import { cli, cliOnTerminal, envOf, failsWith, commandsOn } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { createRole } from "../../support/taskTables.js";
 
@@ -319,9 +319,7 @@ describe("pg-task delete", () => {
     const id = await insert({ state: "DONE" });
     const role = await createRole(client, `changing_${database.target.database}`);
     await client.query(`GRANT SELECT ON task TO ${role}`);
-    const { host, port, database: name } = database.target;
-    const low = { DATABASE_URL: `postgresql://${role}@${host}:${port}/${name}` };
-    const { code, stdout } = await cli(["delete", id, huge], { env: low });
+    const { code, stdout } = await cli(["delete", id, huge], { env: envOf(database, role) });
     assert.equal(code, 4);
     assert.match(stdout, /permission denied for table task/);
     assert.equal((await row(id))["state"], "DONE");

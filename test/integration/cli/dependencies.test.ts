@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { cli, cliOnTerminal, type CliResult } from "../../support/cli.js";
+import { cli, cliOnTerminal, envOf, type CliResult } from "../../support/cli.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
+import { createRole } from "../../support/taskTables.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -33,12 +34,9 @@ const listed = async (...args: readonly string[]): Promise<string[]> =>
 
 describe("pg-task show", () => {
   test("shows the task to a role that may read only the task table, and says what is missing", async () => {
-    const role = `reader_${database.target.database}`;
-    await client.query(`CREATE ROLE ${role} LOGIN; GRANT SELECT ON task TO ${role}`);
-    const url = new URL(database.url);
-    url.username = role;
-    const { stdout, stderr, code } = await cli(["show", "6", "--json"], { env: { ...env, DATABASE_URL: url.href } });
-    await client.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+    const role = await createRole(client, `reader_${database.target.database}`);
+    await client.query(`GRANT SELECT ON task TO ${role}`);
+    const { stdout, stderr, code } = await cli(["show", "6", "--json"], { env: envOf(database, role) });
     assert.equal(code, 0);
     assert.equal(JSON.parse(stdout).dependencies, null);
     assert.match(stderr, /what waits for what is not shown.*GRANT SELECT ON "public"\."task_after"/);

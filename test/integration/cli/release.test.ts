@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import type { Client } from "../../../src/shared/postgres/client.js";
-import { cli, failsWith, type CliResult } from "../../support/cli.js";
+import { cli, envOf, failsWith, type CliResult } from "../../support/cli.js";
 import { configFolder } from "../../support/configFile.js";
 import { connectTo } from "../../support/connectTo.js";
 import { createDatabase, dropDatabase, onServer } from "../../support/database.js";
@@ -193,7 +193,7 @@ describe("pg-task release and serve", () => {
     assert.equal(own.code, 2);
     assert.match(own.stderr, /is the control database, to which pg-task has to stay connected: stop pg-task instead/);
     const role = await createRole(await control.connect(), `release_${control.target.database}`);
-    const lacking = { ...configuration, url: control.url.replace(/\/\/[^@]+@/, `//${role}@`), "pg_conf.name": "other" };
+    const lacking = { ...configuration, url: envOf(control, role).DATABASE_URL, "pg_conf.name": "other" };
     const refused = await cli(["release", name], { cwd: await configFolder(lacking) });
     assert.equal(refused.code, 4);
     assert.match(refused.stderr, /pg_task_released in the control database .* give role/);

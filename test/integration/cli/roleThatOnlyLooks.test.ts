@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { identifier } from "../../../src/shared/postgres/quoting.js";
-import { cli } from "../../support/cli.js";
+import { cli, envOf } from "../../support/cli.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
 import { projectPath } from "../../support/project.js";
@@ -25,7 +25,7 @@ test("a role that only looks is told which GRANT it lacks, and those of the docu
   const reader = await createRole(client, `${name}_reader`);
   await client.query(`GRANT ALL ON SCHEMA public TO ${owner}; ALTER TABLE task OWNER TO ${owner}`);
   await client.query("INSERT INTO task (id, input, plan, repeat) VALUES (1, 'SELECT 1', 'infinity', '1 day')");
-  const env = { DATABASE_URL: database.url.replace(/\/\/[^@]+@/, `//${reader}@`) };
+  const env = envOf(database, reader);
   await client.query(`GRANT SELECT ON task TO ${reader}`);
   const grant = /GRANT SELECT ON public\.task_pause, [^;\n]*? TO "[^"]+"/;
   for (const args of reading.slice(0, 3)) {

@@ -6,8 +6,9 @@ import { taskTable } from "../../../src/manager/schema/taskTable.js";
 import { readSchedules } from "../../../src/tasks/queries/schedules.js";
 import { createDatabase } from "../../support/database.js";
 import { cli, cliOnTerminal, failsWith, commandsOn, linesOf } from "../../support/cli.js";
-import { doctor } from "../../support/doctor.js";
+import { doctor, type DoctorLine } from "../../support/doctor.js";
 import { test } from "../../support/limitedTest.js";
+import { asManager as writeAsManager } from "../../support/tasks.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const database = await createDatabase();
@@ -20,12 +21,7 @@ const emptyClient = await empty.connect();
 const texts = async (...args: string[]): Promise<(string | undefined)[]> =>
   linesOf((await cli(args, { env })).stdout).map((line) => line.split("\t")[2]);
 
-/** Writes rows as the manager does, which bypasses the checks of new and changed rows. */
-async function asManager(sql: string): Promise<void> {
-  await client.query("SET pgtask.manager = on");
-  await client.query(sql);
-  await client.query("RESET pgtask.manager");
-}
+const asManager = (sql: string): Promise<void> => writeAsManager(client, sql);
 
 const daily = (start: string, days: readonly number[], end: string): string =>
   days.map((day) => `${start}${day}${end}`).join(", ");
@@ -46,10 +42,11 @@ const outcome = async (...args: string[]): Promise<string> => {
 
 const nextOnTerminal = async (...args: string[]): Promise<string> => await shownBy(["next", ...args]);
 
-const warnings = async (): Promise<{ text: string; remedy: string }[]> =>
-  (await doctor(env)).lines
-    .filter(({ name, level }) => name === "schedules" && level === "warn")
-    .map(({ text, remedy }) => ({ text, remedy }));
+/** What doctor says about schedules. */
+const findings = async (): Promise<DoctorLine[]> =>
+  (await doctor(env)).lines.filter(({ name }) => name === "schedules");
+
+const warnings = async (): Promise<DoctorLine[]> => (await findings()).filter(({ level }) => level === "warn");
 
 const past = (from: number, id: number, seconds: number, columns: string, values: string): string =>
   `INSERT INTO task (id, parent, input, plan, state, ready, start, stop, "group", max, ${columns}) VALUES
@@ -88,15 +85,11 @@ describe("pg-task list --schedules", () => {
          (8, 'SELECT 8', 'due', '1 day', now(), true, 'PLAN')`,
     );
     const { stdout } = await run("list", "--schedules", "--json");
-    const overdue = new Map<string, number | null>(
-      JSON.parse(stdout).schedules.map(({ id, overdueMs }: { id: string; overdueMs: number | null }) => [
-        id,
-        overdueMs,
-      ]),
-    );
-    assert.ok((overdue.get("6") ?? 0) >= 7_200_000);
-    assert.ok((overdue.get("8") ?? -1) >= 0);
-    assert.equal(overdue.get("4"), null);
+    const schedules: { id: string; overdueMs: number | null }[] = JSON.parse(stdout).schedules;
+    const overdueMs = (id: string) => schedules.find((each) => each.id === id)?.overdueMs;
+    assert.ok((overdueMs("6") ?? 0) >= 7_200_000);
+    assert.ok((overdueMs("8") ?? -1) >= 0);
+    assert.equal(overdueMs("4"), null);
     const shown = await shownBy(["list", "--schedules"], { columns: 140 });
     assert.match(shown, /6 {2}late .*late by 2 h/);
     assert.doesNotMatch(shown, /4 {2}mail .*late by/);
@@ -143,54 +136,15 @@ describe("pg-task list --schedules", () => {
   test("lists schedules by planned time, with three times in the rule's zone and the last outcome", async () => {
     const { code, stdout, stderr } = await run("list", "--schedules");
     assert.deepEqual([code, stderr], [0, ""]);
+    const none = String.raw`\N`;
+    const unused = ["false", none, "0", none, none, none];
+    const yearlyRule = String.raw`DTSTART;TZID=UTC:21980101T000000\nRRULE:FREQ=YEARLY`;
     assert.deepEqual(
       linesOf(stdout).map((line) => line.split("\t")),
       [
-        [
-          "4",
-          "mail",
-          "1 day",
-          "\\N",
-          daily("2197-01-0", [1, 2, 3], "T00:00:00+00:00"),
-          "\\N",
-          "SELECT 4",
-          "false",
-          "\\N",
-          "0",
-          "\\N",
-          "\\N",
-          "\\N",
-        ],
-        [
-          "3",
-          "news",
-          String.raw`DTSTART;TZID=UTC:21980101T000000\nRRULE:FREQ=YEARLY`,
-          "UTC",
-          yearly,
-          "\\N",
-          "SELECT 3",
-          "false",
-          "\\N",
-          "0",
-          "\\N",
-          "\\N",
-          "\\N",
-        ],
-        [
-          "2",
-          "mail",
-          "30 2 * * *",
-          "Europe/Berlin",
-          overGap,
-          "FAIL",
-          "SELECT 2",
-          "false",
-          "\\N",
-          "0",
-          "\\N",
-          "\\N",
-          "\\N",
-        ],
+        ["4", "mail", "1 day", none, daily("2197-01-0", [1, 2, 3], "T00:00:00+00:00"), none, "SELECT 4", ...unused],
+        ["3", "news", yearlyRule, "UTC", yearly, none, "SELECT 3", ...unused],
+        ["2", "mail", "30 2 * * *", "Europe/Berlin", overGap, "FAIL", "SELECT 2", ...unused],
       ],
     );
   });
@@ -703,33 +657,32 @@ test("next and add say that what has spaces needs quotes", async () => {
   assert.match(add.stderr, /^pg-task: too many arguments .*: put the SQL in quotes, such as pg-task add 'SELECT 1'\n$/);
 });
 
-test("retry does not start a second series of a rule that goes on in a successor", async () => {
-  await asManager(
-    `INSERT INTO task (id, parent, input, rule, zone, plan, state, ready, stop) VALUES
-       (1, NULL, '', '0 5 1 1 *', 'UTC', '2020-01-01', 'FAIL', NULL, '2020-01-01'),
-       (2, 1, '', '0 5 1 1 *', 'UTC', '2199-01-01', 'PLAN', false, NULL)`,
-  );
-  assert.match((await run("retry", "1")).stdout, /does not repeat, because its successor exists/);
-  assert.deepEqual((await client.query("SELECT id, rule, state FROM task ORDER BY id")).rows, [
-    { id: "1", rule: null, state: "PLAN" },
-    { id: "2", rule: "0 5 1 1 *", state: "PLAN" },
-  ]);
-});
-
-test("retry does not start a second series of a rule that has left its successor with overlap", async () => {
-  await asManager(
-    `INSERT INTO task (id, parent, input, rule, zone, plan, state, ready, stop, overlap) VALUES
-       (1, NULL, '', '0 5 1 1 *', 'UTC', '2020-01-01', 'GONE', NULL, '2020-01-01', true),
-       (2, 1, '', NULL, NULL, '2021-01-01', 'DONE', NULL, '2021-01-01', true),
-       (3, 2, '', '0 5 1 1 *', 'UTC', '2199-01-01', 'PLAN', false, NULL, true)`,
-  );
-  assert.match((await run("retry", "1")).stdout, /does not repeat, because its successor exists/);
-  assert.deepEqual((await client.query("SELECT id, rule FROM task ORDER BY id")).rows, [
-    { id: "1", rule: null },
-    { id: "2", rule: null },
-    { id: "3", rule: "0 5 1 1 *" },
-  ]);
-});
+for (const [how, rows] of [
+  [
+    "that goes on in a successor",
+    `(1, NULL, '', '0 5 1 1 *', 'UTC', '2020-01-01', 'FAIL', NULL, '2020-01-01', false),
+     (2, 1, '', '0 5 1 1 *', 'UTC', '2199-01-01', 'PLAN', false, NULL, false)`,
+  ],
+  [
+    "that has left its successor with overlap",
+    `(1, NULL, '', '0 5 1 1 *', 'UTC', '2020-01-01', 'GONE', NULL, '2020-01-01', true),
+     (2, 1, '', NULL, NULL, '2021-01-01', 'DONE', NULL, '2021-01-01', true),
+     (3, 2, '', '0 5 1 1 *', 'UTC', '2199-01-01', 'PLAN', false, NULL, true)`,
+  ],
+] as const) {
+  test(`retry does not start a second series of a rule ${how}`, async () => {
+    await asManager(
+      `INSERT INTO task (id, parent, input, rule, zone, plan, state, ready, stop, overlap) VALUES ${rows}`,
+    );
+    const before = (await client.query("SELECT id, rule FROM task WHERE id > 1 ORDER BY id")).rows;
+    assert.match((await run("retry", "1")).stdout, /does not repeat, because its successor exists/);
+    assert.deepEqual((await client.query("SELECT id, rule FROM task ORDER BY id")).rows, [
+      { id: "1", rule: null },
+      ...before,
+    ]);
+    assert.deepEqual((await client.query("SELECT state FROM task WHERE id = 1")).rows, [{ state: "PLAN" }]);
+  });
+}
 
 /** Returns the zone in which `next` computes the times of a rule, if the configuration has this `pg_task.zone`. */
 async function zoneOf(rule: string, configured: string): Promise<unknown> {
@@ -856,11 +809,7 @@ describe("doctor and check", () => {
          ('', 'FREQ=DAILY;BYHOUR=4;BYMINUTE=0;BYSECOND=0', 'Europe/Berlin'), ('', 'FREQ=DAILY;BYHOUR=2;BYMINUTE=30;BYSECOND=0', 'UTC'),
          ('', 'FREQ=HOURLY;BYMINUTE=30;BYSECOND=0', 'Europe/Berlin'), ('', 'SELECT now()', NULL)`,
     );
-    const { lines: found } = await doctor(env);
-    assert.equal(
-      found.find(({ name }) => name === "schedules")?.text,
-      "5 schedules: no problem found, and no last run or try failed",
-    );
+    assert.equal((await findings())[0]?.text, "5 schedules: no problem found, and no last run or try failed");
     // A schedule is the row that waits; its runs are the rows before it.
     const { rows } = await client.query<{ id: string }>(
       "INSERT INTO task (input, rule, state, start, stop, error) VALUES ('', '0 3 * * *', 'FAIL', now(), now(), 'no') RETURNING id",
@@ -878,20 +827,15 @@ describe("doctor and check", () => {
     await client.query(
       "INSERT INTO task (id, input, key, rule, attempt, error) VALUES (9, '', 'nightly', '0 3 * * *', 1, 'no')",
     );
-    const { lines: tried } = await doctor(env);
-    assert.equal(
-      tried.find(({ name }) => name === "schedules")?.text,
-      "the last run or try of 1 schedule failed: nightly (schedule 9)",
-    );
+    assert.equal((await findings())[0]?.text, "the last run or try of 1 schedule failed: nightly (schedule 9)");
     await client.query("TRUNCATE task");
-    assert.equal((await doctor(env)).lines.find(({ name }) => name === "schedules")?.text, "none");
+    assert.equal((await findings())[0]?.text, "none");
   });
 
   test("names the command that resumes each paused group", async () => {
     await client.query(`INSERT INTO task_pause ("group") VALUES ('mail'), ('a list')`);
     const { lines: found } = await doctor(env);
     const paused = found.find(({ name }) => name === "pauses");
-    await client.query("DELETE FROM task_pause");
     assert.match(paused?.remedy ?? "", /pg-task resume .*--group mail\b/);
     assert.match(paused?.remedy ?? "", /pg-task resume .*--group 'a list'/);
   });
@@ -938,7 +882,6 @@ describe("doctor and check", () => {
       `DTSTART;TZID=Europe/Berlin:20260101T023000\nRRULE:FREQ=DAILY\nEXDATE;VALUE=DATE:${day}`,
     ]);
     const ids = (await warnings()).map(({ text }) => /^schedule \d+/.exec(text)?.[0]);
-    await client.query("DELETE FROM task WHERE id <= 4");
     assert.deepEqual(ids, ["schedule 3"]);
   });
 
@@ -948,7 +891,6 @@ describe("doctor and check", () => {
          (2, '', E'DTSTART:20260101T023000Z\\nRRULE:FREQ=DAILY', 'Europe/Berlin')`,
     );
     const found = (await warnings()).map(({ text }) => text);
-    await client.query("DELETE FROM task WHERE id <= 2");
     assert.equal(found.length, 1);
     assert.match(found[0] ?? "", /^schedule 1 .* 02:30, /);
   });

@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli, commandsOn } from "../../support/cli.js";
+import { cli, commandsOn, envOf } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { PgTask } from "../../support/pgTask.js";
 import { only } from "../../support/tasks.js";
@@ -53,7 +53,7 @@ describe("pg-task status", () => {
     );
     const role = await createRole(client, `status_${database.target.database}`);
     const elsewhere = await createDatabase("empty");
-    const asRole = database.url.replace(/\/\/[^@]+@/, `//${role}@`);
+    const asRole = envOf(database, role).DATABASE_URL;
     for (const [url, name, note] of [
       [database.url, "mine", " under another pg_conf.name"],
       [asRole, "mine", " under another pg_conf.name"],

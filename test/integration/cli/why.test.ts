@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { cli, cliOnTerminal, commandsOn } from "../../support/cli.js";
+import { cli, cliOnTerminal, commandsOn, envOf } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { createRole } from "../../support/taskTables.js";
 import { serve } from "../../support/serve.js";
@@ -114,9 +114,7 @@ describe("pg-task why", () => {
     // A role that must not see what other roles do.
     const reader = await createRole(client, `${database.target.database}_why`);
     await client.query(`GRANT SELECT, UPDATE ON task TO ${reader}; GRANT SELECT ON task_pause, task_turn TO ${reader}`);
-    const url = new URL(database.url);
-    url.username = reader;
-    const { stdout } = await cli(["why", id], { env: { DATABASE_URL: url.href } });
+    const { stdout } = await cli(["why", id], { env: envOf(database, reader) });
     assert.match(
       stdout,
       new RegExp(`waits for a row of public.account, ${blocker}only members of pg_read_all_stats see`),

@@ -362,14 +362,21 @@ it("rejects with the reason why it was not ready if its signal is aborted during
   await failed;
 });
 
-it("stops when its signal is aborted, and lets running tasks finish", async () => {
+/** Starts a pg-task that runs a task, which ends when the gate is opened. */
+async function beginHeld(options: Pick<StartOptions, "signal"> = {}) {
   const own = await createDatabase();
-  const open = await closeGate(own, "running");
+  const open = await closeGate(own, "held");
+  const pgTask = await begin({ config: { url: own.url, "pg_task.sleep": 100 }, ...options });
+  const client = new TaskClient(own.url);
+  const id = await client.add({ input: waitAt("held"), delete: false });
+  for await (const { state } of client.changes({ ids: [id] })) if (state === "WORK") break;
+  return { pgTask, client, id, open };
+}
+
+it("stops when its signal is aborted, and lets running tasks finish", async () => {
   const controller = new AbortController();
-  const pgTask = await begin({ config: { url: own.url, "pg_task.sleep": 100 }, signal: controller.signal });
-  await using tasks = new TaskClient(own.url);
-  const id = await tasks.add({ input: waitAt("running"), delete: false });
-  for await (const { state } of tasks.changes({ ids: [id] })) if (state === "WORK") break;
+  const { pgTask, client, id, open } = await beginHeld({ signal: controller.signal });
+  await using tasks = client;
   controller.abort();
   await open();
   assert.equal(await pgTask.stopped, null);
@@ -377,24 +384,16 @@ it("stops when its signal is aborted, and lets running tasks finish", async () =
 });
 
 it("a stop with a grace period of 0 returns running tasks to PLAN", async () => {
-  const own = await createDatabase();
-  const open = await closeGate(own, "cancelled");
-  const pgTask = await begin({ config: { url: own.url, "pg_task.sleep": 100 } });
-  await using tasks = new TaskClient(own.url);
-  const id = await tasks.add({ input: waitAt("cancelled"), delete: false });
-  for await (const { state } of tasks.changes({ ids: [id] })) if (state === "WORK") break;
+  const { pgTask, client, id, open } = await beginHeld();
+  await using tasks = client;
   await pgTask.stop({ graceMs: 0 });
   assert.equal((await tasks.get(id))?.state, "PLAN");
   await open();
 });
 
 it("a stop with an option that is none stops nothing, and with the longest grace period tasks finish", async () => {
-  const own = await createDatabase();
-  const open = await closeGate(own, "finishing");
-  const pgTask = await begin({ config: { url: own.url, "pg_task.sleep": 100 } });
-  await using tasks = new TaskClient(own.url);
-  const id = await tasks.add({ input: waitAt("finishing"), delete: false });
-  for await (const { state } of tasks.changes({ ids: [id] })) if (state === "WORK") break;
+  const { pgTask, client, id, open } = await beginHeld();
+  await using tasks = client;
   for (const graceMs of [Infinity, 1e12, 2_147_483_648, -1, Number.NaN, "x", "5", null]) {
     await assert.rejects(pgTask.stop(untyped({ graceMs })), {
       code: "USAGE",

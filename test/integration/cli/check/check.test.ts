@@ -46,6 +46,9 @@ async function states(entry: object): Promise<[number, Record<string, string>, s
 
 const created = "would be created";
 
+/** An entry for the database of this file, with a superuser. */
+const ours = { data: name, user: "postgres" };
+
 /** Returns a port on which nothing listens. */
 async function closedPort(): Promise<number> {
   const server = createServer();
@@ -56,19 +59,18 @@ async function closedPort(): Promise<number> {
 }
 
 void test("reports what exists and what would be created, and changes nothing", async () => {
-  const entry = { data: name, user: "postgres" };
   const expected = { role: "exists", database: "exists", schema: "exists" };
-  assert.deepEqual(await states(entry), [0, { ...expected, type: created, table: created }, ""]);
-  assert.deepEqual(await states({ ...entry, schema: "not_there" }), [
+  assert.deepEqual(await states(ours), [0, { ...expected, type: created, table: created }, ""]);
+  assert.deepEqual(await states({ ...ours, schema: "not_there" }), [
     0,
     { ...expected, schema: created, type: created, table: created },
     "",
   ]);
   const client = await database.connect();
   await client.query(`CREATE TABLE task (id bigserial, plan timestamptz, state text DEFAULT 'PLAN', input text)`);
-  assert.deepEqual(await states(entry), [0, { ...expected, type: "exists", table: "exists" }, ""]);
-  assert.match((await run([entry])).text, /exists: not created by pg-task, would be adopted/);
-  const asItIs = await states({ ...entry, create: false });
+  assert.deepEqual(await states(ours), [0, { ...expected, type: "exists", table: "exists" }, ""]);
+  assert.match((await run([ours])).text, /exists: not created by pg-task, would be adopted/);
+  const asItIs = await states({ ...ours, create: false });
   assert.deepEqual([asItIs[0], asItIs[1]["table"]], [4, "missing"]);
   const { rows } = await client.query("SELECT FROM pg_attribute WHERE attrelid = 'task'::regclass AND attnum > 0");
   assert.equal(rows.length, 4);
@@ -90,10 +92,10 @@ void test("reports the type of an existing table's column state", async () => {
     ["four", "type +state +exists"],
     ["five", "type +state +exists"],
   ] as const) {
-    const { text } = await run([{ data: name, user: "postgres", schema: "typed", table }]);
+    const { text } = await run([{ ...ours, schema: "typed", table }]);
     assert.match(text, new RegExp(`^ +${line}$`, "m"));
   }
-  const { text } = await run([{ data: name, user: "postgres", table: "absent" }]);
+  const { text } = await run([{ ...ours, table: "absent" }]);
   assert.match(text, /^ +type +state +would be created$/m);
 });
 
@@ -110,7 +112,7 @@ void test("reports relations that cannot be adopted as start does", async () => 
     ["far", "the name belongs to a foreign table, which cannot be adopted"],
     ["lacking", '"public"."lacking" exists and was not created by pg-task: it has no column id'],
   ] as const) {
-    const { exitCode, text } = await run([{ data: name, user: "postgres", table }]);
+    const { exitCode, text } = await run([{ ...ours, table }]);
     assert.equal(exitCode, 4, text);
     assert.ok(text.includes(`not allowed: ${why}`), text);
   }
@@ -135,8 +137,7 @@ void test("reports conflicting names as start does", async () => {
     ],
   ] as const) {
     await client.query(`CREATE SCHEMA ${schema}; ${statement}`);
-    const entry = { data: name, user: "postgres", schema };
-    const { exitCode, text } = await run([entry]);
+    const { exitCode, text } = await run([{ ...ours, schema }]);
     assert.equal(exitCode, 4, text);
     assert.match(text, line);
     const configuration = await loadConfiguration({
@@ -156,7 +157,7 @@ void test("reports conflicting names as start does", async () => {
       (error: Error) => text.includes(error.message),
     );
   }
-  const { text } = await run([{ data: name, user: "postgres", schema: "n7", table: "state" }]);
+  const { text } = await run([{ ...ours, schema: "n7", table: "state" }]);
   assert.match(text, /type +state +not allowed: the type of the column state already has the name "n7"\."state"/);
 });
 
@@ -169,14 +170,14 @@ void test("reports an invalid pg_task.plan, whether the table exists or not", as
   ] as const) {
     const { exitCode, text } = await run({
       "pg_task.plan": plan,
-      "pg_task.json": [{ data: name, user: "postgres" }],
+      "pg_task.json": [ours],
     });
     assert.equal(exitCode, 2, text);
     assert.match(text, new RegExp(`error .*: expected pg_task\\.plan to be an expression .*${words}`));
     assert.match(text, /table +task +/);
   }
   for (const plan of ["now() -- soon", "'tomorrow'", "current_date + 1"]) {
-    const { exitCode, text } = await run([{ data: name, user: "postgres", "pg_task.plan": plan }]);
+    const { exitCode, text } = await run([{ ...ours, "pg_task.plan": plan }]);
     assert.equal(exitCode, 0, text);
   }
 });
@@ -213,46 +214,39 @@ void test("reports a zone that the server does not know, wherever it is set", as
   await client.query(`ALTER ROLE ${role} IN DATABASE ${own} RESET ALL`);
 });
 
-void test("reports a task table with a missing column", async () => {
-  const whole = await createDatabase();
-  const client = await whole.connect();
-  await client.query("ALTER TABLE task RENAME output TO outp");
-  const { exitCode, text } = await run([{ data: whole.target.database, user: "postgres" }]);
-  assert.equal(exitCode, 4, text);
-  assert.match(text, /^error .* table task incomplete: it no longer has the column output; pg-task doctor names/m);
-});
-
-void test("reports a user's columns with the names of pg-task's", async () => {
-  const whole = await createDatabase();
-  const client = await whole.connect();
-  await client.query("COMMENT ON FUNCTION task_wake_up() IS 'pg-task wake-up, own columns: key role'");
-  const { exitCode, text } = await run([{ data: whole.target.database, user: "postgres" }]);
-  assert.equal(exitCode, 4, text);
-  assert.match(
-    text,
-    /table task not allowed: .*its column key has the name of one of pg-task's columns; its column role/,
-  );
-  assert.match(text, /ALTER TABLE "public"\."task" RENAME COLUMN key TO key_before;/);
-});
-
-void test("reports a user's function that keeps asynchronous triggers off", async () => {
-  const whole = await createDatabase();
-  const client = await whole.connect();
-  await client.query(
-    "CREATE OR REPLACE FUNCTION task_async() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
-  );
-  await client.query("COMMENT ON FUNCTION task_async() IS 'mine'");
-  const { exitCode, text } = await run([{ data: whole.target.database, user: "postgres" }]);
-  assert.equal(exitCode, 0, text);
-  assert.match(
-    text,
+for (const [what, flaw, code, said] of [
+  [
+    "a task table with a missing column",
+    "ALTER TABLE task RENAME output TO outp",
+    4,
+    /^error .* table task incomplete: it no longer has the column output; pg-task doctor names/m,
+  ],
+  [
+    "a user's columns with the names of pg-task's",
+    "COMMENT ON FUNCTION task_wake_up() IS 'pg-task wake-up, own columns: key role'",
+    4,
+    /table task not allowed: .*its column key has the name of one of pg-task's columns; its column role[^]*ALTER TABLE "public"\."task" RENAME COLUMN key TO key_before;/,
+  ],
+  [
+    "a user's function that keeps asynchronous triggers off",
+    `CREATE OR REPLACE FUNCTION task_async() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+     COMMENT ON FUNCTION task_async() IS 'mine'`,
+    0,
     /exists.*off: asynchronous triggers, because another function is called "public"\."task_async"\(\)/,
-  );
-});
+  ],
+] as const) {
+  void test(`reports ${what}`, async () => {
+    const whole = await createDatabase();
+    await (await whole.connect()).query(flaw);
+    const { exitCode, text } = await run([{ data: whole.target.database, user: "postgres" }]);
+    assert.equal(exitCode, code, text);
+    assert.match(text, said);
+  });
+}
 
 void test("reports that a schema with a reserved name cannot be created", async () => {
   for (const schema of ["pg_x", "pg_catalog"]) {
-    const { exitCode, text } = await run([{ data: name, user: "postgres", schema }]);
+    const { exitCode, text } = await run([{ ...ours, schema }]);
     assert.equal(exitCode, 4);
     assert.match(text, /not allowed: missing, and schema names that begin with "pg_" are reserved/);
   }
@@ -271,7 +265,7 @@ void test("shows settings of the server, including those that move the table", a
     await client.query(`ALTER DATABASE ${name} SET ${setting}`);
   }
   try {
-    const { exitCode, text } = await run([{ data: name, user: "postgres" }]);
+    const { exitCode, text } = await run([ours]);
     assert.equal(exitCode, 0);
     assert.match(text, /table +elsewhere +would be created/);
     assert.match(text, /pg_task\.sleep +"77" +server\n/);
@@ -279,7 +273,7 @@ void test("shows settings of the server, including those that move the table", a
     assert.match(text, /pg_conf\.restart +9 s +server\n/);
     assert.match(text, /warning +invalid setting pg_conf\.close "soon" on the server, using 60000/);
     assert.match(text, /warning +setting pg_task\.quote "ab" on the server is longer than one character, using "a"/);
-    const own = await run([{ data: name, user: "postgres", table: "mine" }], { json: true });
+    const own = await run([{ ...ours, table: "mine" }], { json: true });
     const report: CheckReport = JSON.parse(own.text);
     assert.equal(report.entries[0]?.table, "mine");
   } finally {
@@ -288,7 +282,7 @@ void test("shows settings of the server, including those that move the table", a
 });
 
 void test("keeps a name with a line feed on one line", async () => {
-  const { text } = await run([{ data: name, user: "postgres", schema: "two\nlines", table: "\u001b[31m" }]);
+  const { text } = await run([{ ...ours, schema: "two\nlines", table: "\u001b[31m" }]);
   assert.match(text, /schema +two\\u000alines +would be created\n/);
   assert.match(text, /table +\\u001b\[31m +would be created\n/);
 });
@@ -391,12 +385,11 @@ void test("warns of a password in a file that everybody can read", async () => {
   const warning =
     /^warning +\S+c\.json holds a password, and every user of this machine can read it: chmod 600 \S+c\.json, or /m;
   const url = `postgresql://postgres:${password}@${host}:${port}/${name}`;
-  const entry = { data: name, user: "postgres" };
-  await run([entry]);
+  await run([ours]);
   for (const [content, mode, isWarned] of [
     [{ url }, 0o644, true],
-    [[{ ...entry, password }], 0o644, true],
-    [[entry], 0o644, false],
+    [[{ ...ours, password }], 0o644, true],
+    [[ours], 0o644, false],
     [{ url }, 0o640, false],
   ] as const) {
     await chmod(file, mode);
@@ -409,7 +402,7 @@ void test("names sources and values, but no passwords", async () => {
   const { exitCode, text } = await run({
     url,
     "pg_task.sleep": 123,
-    "pg_task.json": [{ data: name, user: "postgres", password, "pg_task.null": "nil" }],
+    "pg_task.json": [{ ...ours, password, "pg_task.null": "nil" }],
   });
   assert.equal(exitCode, 0);
   assert.ok(text.startsWith(`configuration  ${join(cwd, "c.json")}\n`), text);
@@ -436,7 +429,7 @@ void test("reports an unreachable control server first, with exit code 3 and lit
 
 void test("inspects an entry on another server there, and reports its failure beside the other entries", async () => {
   const url = `postgresql://u:${password}@127.0.0.1:${await closedPort()}/d`;
-  const { exitCode, text } = await run([{ url }, { data: name, user: "postgres" }]);
+  const { exitCode, text } = await run([{ url }, ours]);
   assert.equal(exitCode, 3);
   assert.match(
     text,

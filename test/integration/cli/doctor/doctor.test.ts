@@ -6,13 +6,13 @@ import { fileParameters } from "../../../../src/shared/config/parameters.js";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
-import { cli, failsWith, commandsOn } from "../../../support/cli.js";
+import { cli, envOf, failsWith, commandsOn } from "../../../support/cli.js";
 import { doctor, type DoctorLine } from "../../../support/doctor.js";
 import { test } from "../../../support/limitedTest.js";
 import { createRole } from "../../../support/taskTables.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
-import { waitForState } from "../../../support/tasks.js";
+import { asManager, waitForState } from "../../../support/tasks.js";
 
 const database = await createDatabase();
 const { target } = database;
@@ -26,8 +26,8 @@ const failuresIn = (lines: readonly DoctorLine[]): string[] =>
 /** Executes `statement`, returns the doctor's line with this name, and executes `undo`. */
 async function diagnose(
   name: string,
-  statement: string,
-  undo: string,
+  statement = "",
+  undo = "",
   given = env,
 ): Promise<DoctorLine & { failed: readonly string[] }> {
   await client.query(statement);
@@ -40,6 +40,9 @@ async function diagnose(
     await client.query(undo);
   }
 }
+
+/** The owner of a task whose session is gone. */
+const dead = "2147483647 2001-01-01T00:00:00.000000";
 
 const markValid = (valid: boolean): string =>
   `UPDATE pg_index SET indisvalid = ${valid} WHERE indexrelid = 'task_due_idx'::regclass`;
@@ -54,8 +57,8 @@ describe("pg-task doctor, of the order of tasks,", () => {
       `INSERT INTO task (id, input, plan, after) VALUES (9001, '', 'infinity', NULL), (9002, '', now(), '{9001}')`,
     );
     // This is what the row looks like when the manager has looked up the others.
-    await client.query("SET pgtask.manager = on; UPDATE task SET wait = 0 WHERE id = 9002; RESET pgtask.manager");
-    const { level, text, remedy } = await diagnose("order", "SELECT", "SELECT");
+    await asManager(client, "UPDATE task SET wait = 0 WHERE id = 9002");
+    const { level, text, remedy } = await diagnose("order");
     assert.deepEqual(
       [level, text],
       ["warn", 'waiting for others, but their rows in "public"."task_after" were deleted: 9002'],
@@ -63,7 +66,7 @@ describe("pg-task doctor, of the order of tasks,", () => {
     const [, update = ""] = / or (UPDATE .*)$/.exec(remedy) ?? [];
     await client.query(update);
     assert.deepEqual((await client.query("SELECT wait FROM task WHERE id = 9002")).rows, [{ wait: 2 }]);
-    const healed = await diagnose("order", "SELECT", "DELETE FROM task WHERE id > 9000");
+    const healed = await diagnose("order", "", "DELETE FROM task WHERE id > 9000");
     assert.deepEqual([healed.level, healed.text], ["ok", "no task waits in vain"]);
   });
 
@@ -73,13 +76,13 @@ describe("pg-task doctor, of the order of tasks,", () => {
       INSERT INTO task (id, input, after, "group") VALUES
         (9001, 'SELECT 1', NULL, 'a'), (9002, 'SELECT 2', '{9001}', 'b'), (9003, 'SELECT 3', '{9001}', 'c');
       INSERT INTO task (id, input, plan, repeat, after) VALUES (9004, 'SELECT 4', 'infinity', '1 day', '{9001}');
-      INSERT INTO task (id, input, plan) VALUES (9005, 'SELECT 5', 'infinity');
-      -- As the triggers of that version left the loaded rows: the manager has released the first and not yet the second.
-      SET pgtask.manager = on;
-      UPDATE task SET due = 'infinity' WHERE id IN (9002, 9003);
-      UPDATE task SET due = NULL, wait = NULL WHERE id = 9002;
-      RESET pgtask.manager`);
-    const { level, text, remedy } = await diagnose("order", "SELECT", "SELECT");
+      INSERT INTO task (id, input, plan) VALUES (9005, 'SELECT 5', 'infinity')`);
+    // As the triggers of that version left the loaded rows: the manager has released the first and not yet the second.
+    await asManager(
+      client,
+      "UPDATE task SET due = 'infinity' WHERE id IN (9002, 9003); UPDATE task SET due = NULL, wait = NULL WHERE id = 9002",
+    );
+    const { level, text, remedy } = await diagnose("order");
     assert.deepEqual(
       [level, text],
       [
@@ -89,7 +92,7 @@ describe("pg-task doctor, of the order of tasks,", () => {
     );
     const [, update = ""] = /, (UPDATE .*)$/.exec(remedy) ?? [];
     await client.query(update);
-    assert.equal((await diagnose("order", "SELECT", "SELECT")).level, "ok");
+    assert.equal((await diagnose("order")).level, "ok");
     await pgTask.start({ url: database.url });
     for (const id of ["9002", "9003"]) await waitForState(client, id, "DONE");
     await pgTask.stop();
@@ -135,28 +138,26 @@ describe("pg-task doctor", () => {
   });
 
   test("warns of tasks whose session is missing or gone", async () => {
-    const owner = "2147483647 2001-01-01T00:00:00.000000";
     // Triggers refuse a row that never had a session.
     await client.query("SET session_replication_role = replica");
     const { rows } = await client.query<{ id: string }>(
       `INSERT INTO task (input, state, owner, remote) VALUES ('', 'WORK', NULL, NULL), ('', 'TAKE', $1, NULL),
          ('', 'WORK', $1, 'host=nowhere'), ('', 'WORK', pg_backend_pid() || ' x', NULL), ('', 'PLAN', NULL, NULL) RETURNING id`,
-      [owner],
+      [dead],
     );
     await client.query("RESET session_replication_role");
     const [first, second] = rows.map(({ id }) => id);
-    const found = await diagnose("orphans", "SELECT", "TRUNCATE task");
+    const found = await diagnose("orphans", "", "TRUNCATE task");
     assert.equal(found.level, "warn");
     assert.equal(found.text, `in TAKE or WORK without a session: ${first}, ${second}`);
     assert.match(
       found.remedy,
       new RegExp(`^pg-task stop ${first} && pg-task retry ${first} runs what never had .* \\(${first}\\); a manager`),
     );
-    assert.equal((await diagnose("orphans", "SELECT", "SELECT")).level, "ok");
+    assert.equal((await diagnose("orphans")).level, "ok");
   });
 
   test("names the tasks whose results the server rejects, and does not take them for orphans", async () => {
-    const dead = "2147483647 2001-01-01T00:00:00.000000";
     const large = 3 * 2 ** 32 + 2 ** 31 + 5;
     await client.query(
       `INSERT INTO task (id, input, state, owner) OVERRIDING SYSTEM VALUE
@@ -167,16 +168,16 @@ describe("pg-task doctor", () => {
     // Only the locks of the table's manager count.
     const marks = [large, 5].map((id) => `pg_advisory_lock_shared(${lockClasses.rejectedResult}, ${id | 0})`);
     await client.query(`SELECT ${marks.join(", ")}`);
-    const unmarked = await diagnose("results", "SELECT", "SELECT");
+    const unmarked = await diagnose("results");
     assert.deepEqual([unmarked.level, unmarked.text], ["ok", "none is rejected by the server"]);
     await manager.query(
       `SELECT pg_advisory_lock(${lockClasses.manager}, 'task'::regclass::oid::integer), ${marks.join(", ")}`,
     );
-    const results = await diagnose("results", "SELECT", "SELECT");
+    const results = await diagnose("results");
     assert.equal(results.level, "warn");
     assert.equal(results.text, `the runs of these tasks have ended, and the server rejects their results: ${large}`);
     assert.match(results.remedy, /"result rejected by the server, retrying"/);
-    const orphans = await diagnose("orphans", "SELECT", "TRUNCATE task");
+    const orphans = await diagnose("orphans", "", "TRUNCATE task");
     assert.equal(orphans.text, `in TAKE or WORK without a session: ${large + 1}`);
     assert.match(orphans.remedy, /"rescue rejected by the server, retrying"/);
     await manager.end();
@@ -184,7 +185,6 @@ describe("pg-task doctor", () => {
   });
 
   test("says that there are other rejected results, also if not all can be marked", async () => {
-    const dead = "2147483647 2001-01-01T00:00:00.000000";
     await client.query(
       "INSERT INTO task (id, input, state, owner) OVERRIDING SYSTEM VALUE SELECT i, '', 'WORK', $1 FROM generate_series(1, 101) AS i",
       [dead],
@@ -197,12 +197,12 @@ describe("pg-task doctor", () => {
     };
     await manager.query(`SELECT pg_advisory_lock(${lockClasses.manager}, 'task'::regclass::oid::integer)`);
     await mark(1, 7);
-    const few = await diagnose("results", "SELECT", "SELECT");
+    const few = await diagnose("results");
     assert.match(few.text, /rejects their results: \d+(?:, \d+){4} and 2 others$/);
     await mark(8, 100);
-    const many = await diagnose("results", "SELECT", "SELECT");
+    const many = await diagnose("results");
     assert.match(many.text, / and at least 95 others; further ones look like running tasks or orphans$/);
-    const orphans = await diagnose("orphans", "SELECT", "SELECT");
+    const orphans = await diagnose("orphans");
     assert.match(orphans.text, /^in TAKE or WORK without a session: 101; some may be tasks whose results the server /);
     const why = await run("why", "101");
     assert.match(why.stdout, /^orphaned\t.*; the server rejects the results of so many tasks .* has the id 101\n$/);
@@ -242,7 +242,7 @@ describe("pg-task doctor", () => {
   });
 
   test("prints the statements for all disabled triggers", async () => {
-    const { text, remedy } = await diagnose("triggers", "ALTER TABLE task DISABLE TRIGGER USER", "SELECT");
+    const { text, remedy } = await diagnose("triggers", "ALTER TABLE task DISABLE TRIGGER USER");
     assert.match(text, /task_ready_insert .* is disabled; .*task_wake_up/);
     await client.query(remedy);
     assert.deepEqual(failuresIn((await doctor(env)).lines), []);
@@ -257,11 +257,11 @@ describe("pg-task doctor", () => {
     };
     const before = await indexes();
     await client.query("DROP INDEX task_plan_idx, task_due_idx");
-    const missing = await diagnose("indexes", "SELECT", "SELECT");
+    const missing = await diagnose("indexes");
     assert.deepEqual([missing.failed, missing.level], [[], "warn"]);
     assert.match(missing.text, /^missing for due tasks, planned tasks/);
     for (const statement of missing.remedy.split("; ")) await client.query(statement);
-    const made = await diagnose("indexes", "SELECT", "SELECT");
+    const made = await diagnose("indexes");
     assert.deepEqual([made.level, made.text], ["ok", "all present and valid"]);
     for (const { name } of await indexes()) await client.query(`DROP INDEX ${name}`);
     for (const { definition } of before) await client.query(definition);
@@ -355,7 +355,7 @@ describe("pg-task doctor", () => {
     assert.deepEqual([failed, level], [["zone"], "fail"]);
     assert.match(text, new RegExp(`^pg_task\\.zone \\(DATABASE ${target.database}\\) is "Europe/Belrin"`));
     assert.match(remedy, /SELECT name FROM pg_timezone_names/);
-    assert.equal((await diagnose("zone", "SELECT", "SELECT")).level, "ok");
+    assert.equal((await diagnose("zone")).level, "ok");
   });
 
   test("reports a user's column with the name of one of pg-task's, with the RENAME that lets pg-task start", async () => {
@@ -411,17 +411,17 @@ describe("pg-task doctor", () => {
 
   test("reports missing privileges, harmful settings and hidden rows, with remedies", async () => {
     const role = await createRole(client, `doctor_${target.database}`);
-    const given = { DATABASE_URL: database.url.replace(/\/\/[^@]+@/, `//${role}@`) };
+    const given = envOf(database, role);
     await client.query(`GRANT SELECT ON task, task_pause, task_turn TO ${role}`);
-    const rights = await diagnose("rights", "SELECT", "SELECT", given);
+    const rights = await diagnose("rights", "", "", given);
     assert.deepEqual([rights.failed, rights.level], [["rights"], "fail"]);
     assert.match(rights.text, /lacks INSERT, UPDATE, DELETE on "public"."task"/);
     assert.equal(rights.remedy, `ALTER TABLE "public"."task" OWNER TO "${role}"`);
     await client.query(`GRANT INSERT, UPDATE, DELETE ON task TO ${role}`);
-    const sequence = await diagnose("rights", "SELECT", "SELECT", given);
+    const sequence = await diagnose("rights", "", "", given);
     assert.match(sequence.text, /lacks USAGE on public.task_id_seq/);
     await client.query(sequence.remedy);
-    const owner = await diagnose("rights", "SELECT", "SELECT", given);
+    const owner = await diagnose("rights", "", "", given);
     assert.deepEqual([owner.failed, owner.level], [[], "warn"]);
     const hidden = await diagnose(
       "row security",
@@ -451,7 +451,7 @@ describe("pg-task doctor", () => {
       `ROLE ${target.user}`,
       `ROLE ${target.user} IN DATABASE ${target.database}`,
     ]) {
-      const { remedy } = await diagnose("role settings", `ALTER ${place} SET idle_session_timeout = '1h'`, "SELECT");
+      const { remedy } = await diagnose("role settings", `ALTER ${place} SET idle_session_timeout = '1h'`);
       assert.equal(remedy, `ALTER ${place} RESET idle_session_timeout`);
       await client.query(remedy);
     }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, type TestContext } from "node:test";
+import { envOf } from "../../../support/cli.js";
 import { createDatabase, serverMajor } from "../../../support/database.js";
 import { doctor, type DoctorLine } from "../../../support/doctor.js";
 import { test } from "../../../support/limitedTest.js";
@@ -60,7 +61,7 @@ describe("pg-task doctor, of the clocks of server and machine,", () => {
 describe("pg-task doctor, as a plain role,", () => {
   test("reports that other roles' open transactions are hidden, with the GRANT that shows them", async () => {
     const role = await createRole(client, `sight_${database.target.database}`);
-    const plain = { DATABASE_URL: database.url.replace(/\/\/[^@]+@/, `//${role}@`) };
+    const plain = envOf(database, role);
     await client.query(`GRANT SELECT ON task, task_pause, task_turn TO ${role}`);
     const none = { level: "ok", text: "none open for more than 10 minutes" };
     const look = async (given: typeof plain): Promise<Pick<DoctorLine, "level" | "text">> => {
@@ -88,7 +89,7 @@ describe("pg-task doctor, as a plain role,", () => {
 
   test("names the settings that are hidden from it, and who sees them", async () => {
     const role = await createRole(client, `settings_${database.target.database}`);
-    const plain = { DATABASE_URL: database.url.replace(/\/\/[^@]+@/, `//${role}@`) };
+    const plain = envOf(database, role);
     const unseen = "not checked, visible only to members of pg_read_all_settings: shared_preload_libraries";
     assert.equal((await lineAbout("settings", plain)).text, unseen);
     await client.query(`GRANT pg_read_all_settings TO ${role}`);

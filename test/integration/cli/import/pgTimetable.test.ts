@@ -1,30 +1,13 @@
 import assert from "node:assert/strict";
-import { beforeEach, describe } from "node:test";
-import { createDatabase } from "../../../support/database.js";
-import { commandsOn } from "../../../support/cli.js";
-import { importLines } from "../../../support/importLines.js";
+import { describe } from "node:test";
+import { importing } from "../../../support/importLines.js";
 import { test } from "../../../support/limitedTest.js";
 import { timetableTables } from "../../../support/schedulerTables.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { Tasks } from "../../../support/tasks.js";
 
 // pg_timetable is no package of Debian, so its tables are made by its script, and it was not tried.
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-const { run } = commandsOn(database);
-const { database: db, user } = database.target;
-await client.query(timetableTables);
+const emptied = "timetable.chain, timetable.task";
+const { client, tasks, run, lines, rows, db, user } = await importing("pg_timetable", timetableTables, emptied);
 await client.query(`ALTER DATABASE ${db} SET "TimeZone" = 'Europe/Berlin'`);
-
-// It serves the table, and starts nothing.
-await client.query("INSERT INTO task_pause DEFAULT VALUES");
-await pgTask.start({ url: database.url });
-
-beforeEach(() =>
-  client.query("TRUNCATE task RESTART IDENTITY; TRUNCATE timetable.chain, timetable.task RESTART IDENTITY CASCADE"),
-);
 
 /** Adds a chain with these columns and tasks, as SQL. */
 async function addChain(columns: string, values: string, ...steps: string[]): Promise<void> {
@@ -38,11 +21,6 @@ async function addChain(columns: string, values: string, ...steps: string[]): Pr
     );
   }
 }
-
-const lines = async (...options: string[]): Promise<string[]> =>
-  importLines((await run("import", "pg_timetable", ...options)).stdout, db);
-
-const rows = (list: string) => tasks.rows(`SELECT ${list} FROM task ORDER BY id`);
 
 describe("pg-task import pg_timetable", () => {
   test("takes over schedules", async () => {
@@ -97,10 +75,7 @@ describe("pg-task import pg_timetable", () => {
       `pg_timetable 3: differs: ${steps}; it was bound to the client worker`,
       "pg_timetable 4: differs: its runs do not overlap here",
     ]);
-    const found = await tasks.rows<Record<string, unknown>>(
-      "SELECT input, timeout::text, overlap, max, args, remote FROM task ORDER BY id",
-    );
-    const [one, chain, failing, remote] = found;
+    const [one, chain, failing, remote] = await rows("input, timeout::text, overlap, max, args, remote");
     const plain = { args: null, remote: null };
     assert.deepEqual(one, { ...plain, input: "SELECT 1;\nSELECT 2", timeout: "00:00:01", overlap: true, max: 2 });
     assert.match(
@@ -133,16 +108,14 @@ describe("pg-task import pg_timetable", () => {
       `pg_timetable 2: ${steps}`,
       `pg_timetable 3: ${steps}`,
     ]);
-    const found = await tasks.rows<{ alone: string | null; input: string }>(
-      "SELECT alone, input FROM task ORDER BY id",
-    );
+    const found = await rows("alone, input");
     assert.deepEqual(found[0], { alone: "table", input: "SELECT 1" });
     for (const [place, chains] of [
       [1, 1],
       [2, 2],
     ] as const) {
-      assert.equal(found[place]?.alone, null);
-      assert.equal(found[place]?.input.match(/alone/g)?.length, chains);
+      assert.equal(found[place]?.["alone"], null);
+      assert.equal(String(found[place]?.["input"]).match(/alone/g)?.length, chains);
     }
   });
 

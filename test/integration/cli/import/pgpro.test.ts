@@ -1,27 +1,11 @@
 import assert from "node:assert/strict";
-import { beforeEach, describe } from "node:test";
-import { createDatabase } from "../../../support/database.js";
-import { commandsOn } from "../../../support/cli.js";
-import { importLines } from "../../../support/importLines.js";
+import { describe } from "node:test";
+import { importing } from "../../../support/importLines.js";
 import { test } from "../../../support/limitedTest.js";
 import { pgproTables } from "../../../support/schedulerTables.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { Tasks } from "../../../support/tasks.js";
 
 // pgpro_scheduler is a part of Postgres Pro, so its table is written from its documentation, and it was not tried.
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-const { run } = commandsOn(database);
-const { database: db, user } = database.target;
-await client.query(pgproTables);
-
-// It serves the table, and starts nothing.
-await client.query("INSERT INTO task_pause DEFAULT VALUES");
-await pgTask.start({ url: database.url });
-
-beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY; TRUNCATE schedule.cron RESTART IDENTITY"));
+const { client, tasks, run, lines, rows, user } = await importing("pgpro", pgproTables, "schedule.cron");
 
 async function addJob(
   rule: object | null,
@@ -34,11 +18,6 @@ async function addJob(
     Object.values(given),
   );
 }
-
-const lines = async (...options: string[]): Promise<string[]> =>
-  importLines((await run("import", "pgpro", ...options)).stdout, db);
-
-const rows = (list: string) => tasks.rows<Record<string, unknown>>(`SELECT ${list} FROM task ORDER BY id`);
 
 describe("pg-task import pgpro", () => {
   test("takes over schedules", async () => {

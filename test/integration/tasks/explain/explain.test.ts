@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { before, describe } from "node:test";
+import { before, beforeEach, describe } from "node:test";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { taskDetailSchema } from "../../../../src/web/api/taskSchemas.js";
-import { cli, cliOnTerminal } from "../../../support/cli.js";
+import { cli, commandsOn } from "../../../support/cli.js";
 import { createDatabase, serverTarget } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { eventually, until, Tasks } from "../../../support/tasks.js";
+import { asManager, eventually, until, Tasks } from "../../../support/tasks.js";
 import { token, Web } from "../../../support/web.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
@@ -24,11 +24,11 @@ const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.create(client);
 const { host, port, user, database: name } = database.target;
+const { env, run, shownBy } = commandsOn(database);
 
 /** Returns the reasons that `why` reports for a task. */
 async function explain(id: string, cwd?: string): Promise<Reason[]> {
-  const where = cwd === undefined ? { env: { DATABASE_URL: database.url } } : { cwd };
-  const { stdout } = await cli(["why", id, "--json"], where);
+  const { stdout } = await cli(["why", id, "--json"], cwd === undefined ? { env } : { cwd });
   return JSON.parse(stdout).reasons;
 }
 
@@ -45,10 +45,11 @@ const endsWith = async (id: string, end: string): Promise<void> => {
   assert.ok(text.endsWith(end), text);
 };
 
+beforeEach(() => client.query("DELETE FROM task"));
+
 test("reports that there is no leader", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1" });
   assert.deepEqual(codes(await explain(id)), ["no-leader"]);
-  await client.query("DELETE FROM task");
 });
 
 test("reports a late task before a manager expires it", async () => {
@@ -66,7 +67,6 @@ test("cuts an error that nobody would read", async () => {
   await client.query("UPDATE task SET error = $1", ["é".repeat(1000)]);
   const whole = await firstReason(id);
   assert.ok(whole?.text.endsWith(`: ${"é".repeat(1000)}`), whole?.text);
-  await client.query("DELETE FROM task");
 });
 
 test("names the command that works if a finished task's key waits", async () => {
@@ -76,25 +76,22 @@ test("names the command that works if a finished task's key waits", async () => 
   );
   const [reason] = await explain(id);
   assert.equal(reason?.remedy, `pg-task run-now ${next} runs the waiting task with the same key`);
-  const { code, stdout } = await cli(["run-now", next], { env: { DATABASE_URL: database.url } });
+  const { code, stdout } = await run("run-now", next);
   assert.deepEqual([code, stdout], [0, `${next}\tchanged\tdue now\n`]);
   await client.query("DELETE FROM task WHERE id = $1", [next]);
   assert.equal((await explain(id))[0]?.remedy, `pg-task retry ${id} runs it again`);
-  await client.query("DELETE FROM task");
 });
 
 test("says that a schedule is paused, how to resume it, and what becomes of a retry", async () => {
-  const where = { env: { DATABASE_URL: database.url } };
   const [cron = "", every = "", tried = "", once = ""] = await tasks.insert(
     { input: "SELECT 1", rule: "0 5 1 1 *", zone: "UTC" },
     { input: "SELECT 1", repeat: "1 day", plan: "2199-01-01" },
     { input: "SELECT 1/0", repeat: "1 day", plan: "2199-01-01", retry: 3 },
     { input: "SELECT 1", plan: "infinity" },
   );
-  await client.query("SET pgtask.manager = on");
-  await client.query("UPDATE task SET attempt = 2, due = '2020-01-01', error = 'ERROR:  no' WHERE id = $1", [tried]);
-  await client.query("RESET pgtask.manager");
-  assert.equal((await cli(["pause", "--schedule", [cron, every, tried].join()], where)).code, 0);
+  const failed = "UPDATE task SET attempt = 2, due = '2020-01-01', error = 'ERROR:  no' WHERE id = $1";
+  await asManager(client, failed, [tried]);
+  assert.equal((await run("pause", "--schedule", [cron, every, tried].join())).code, 0);
   for (const id of [cron, every]) {
     assert.deepEqual(await firstReason(id), {
       code: "schedule-paused",
@@ -110,9 +107,8 @@ test("says that a schedule is paused, how to resume it, and what becomes of a re
     action: { name: "resume-schedule" },
   });
   assert.equal((await firstReason(once))?.code, "never-due");
-  assert.equal((await cli(["resume", "--schedule", cron], where)).code, 0);
+  assert.equal((await run("resume", "--schedule", cron)).code, 0);
   assert.equal((await firstReason(cron))?.code, "not-due");
-  await client.query("DELETE FROM task");
 });
 
 test("reports an orphan, and what can keep a manager from rescuing it", async () => {
@@ -132,10 +128,9 @@ test("reports an orphan, and what can keep a manager from rescuing it", async ()
   const { rows: owners } = await elsewhere.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
   await client.query("UPDATE task SET owner = $1", [`${owners[0]?.pid} 2001-01-01T00:00:00.000000`]);
   assert.deepEqual(codes(await explain(id)), ["orphaned"]);
-  const { stdout } = await cli(["doctor", "--json"], { env: { DATABASE_URL: database.url } });
+  const { stdout } = await run("doctor", "--json");
   assert.match(stdout, /in TAKE or WORK without a session/);
   await elsewhere.end();
-  await client.query("DELETE FROM task");
 });
 
 /** A configuration with these tables. */
@@ -163,7 +158,6 @@ test("counts only the sessions of the configured tables towards pg_conf.max", as
   assert.deepEqual(await reasonsFor("task", "third"), ["no-leader"]);
   assert.deepEqual(await reasonsFor("task", "others"), ["no-leader", "session-limit"]);
   await Promise.all(sessions.map((session) => session.end()));
-  await client.query("DELETE FROM task");
 });
 
 const long = { input: "SELECT pg_sleep(60)", group: "one" };
@@ -276,7 +270,7 @@ describe("while pg-task runs,", () => {
     const [failed] = await explain(refused);
     assert.equal(failed?.code, "ended");
     assert.match(failed?.text ?? "", /failed at [^:]+:.*: ERROR: .*Connection refused/);
-    await cli(["stop", running], { env: { DATABASE_URL: database.url } });
+    await run("stop", running);
     await tasks.ended(running);
   });
 
@@ -302,9 +296,8 @@ describe("while pg-task runs,", () => {
     await client.query(`ALTER DATABASE ${name} SET pg_task.sqlstate = '40'`);
     await endsWith(setting, note("1 more try", 'pg_task.sqlstate, which is now "40"'));
     await client.query(`ALTER DATABASE ${name} RESET pg_task.sqlstate`);
-    const env = { DATABASE_URL: database.url, NO_COLOR: "1" };
-    assert.ok((await cliOnTerminal(["show", own], { env })).shown.includes(`\n${ownNote.slice(2)}\n`));
-    assert.doesNotMatch((await cliOnTerminal(["show", spent], { env })).shown, /tried again/);
+    assert.ok((await shownBy(["show", own])).includes(`\n${ownNote.slice(2)}\n`));
+    assert.doesNotMatch(await shownBy(["show", spent]), /tried again/);
     // The error of such a task says itself why.
     const [replaced = ""] = await tasks.insert({
       input: "",
@@ -313,7 +306,6 @@ describe("while pg-task runs,", () => {
       error: "ERROR:  no\nDETAIL:  Task 9 with the same key takes its place.",
     });
     await endsWith(replaced, ": ERROR:  no");
-    await client.query("DELETE FROM task");
   });
 
   test("a failed query in a rule is called that, and no list of SQLSTATEs is blamed for it", async () => {
@@ -325,9 +317,7 @@ describe("while pg-task runs,", () => {
       /^the query in its rule failed at .*: ERROR: {2}operator does not exist: .*; its schedule has ended$/,
     );
     assert.equal(remedy, `pg-task retry ${id} runs the query again`);
-    const env = { DATABASE_URL: database.url, NO_COLOR: "1" };
-    assert.doesNotMatch((await cliOnTerminal(["show", id], { env })).shown, /tried again/);
-    await client.query("DELETE FROM task");
+    assert.doesNotMatch(await shownBy(["show", id]), /tried again/);
   });
 
   test("a query that returns no time before the first run has ended its schedule", async () => {
@@ -335,7 +325,6 @@ describe("while pg-task runs,", () => {
     await tasks.ended(id);
     const { text = "" } = (await firstReason(id)) ?? {};
     assert.match(text, /^it is GONE since .*: ERROR: {2}rule returned no time; its schedule has ended$/);
-    await client.query("DELETE FROM task");
   });
 
   test("the remedy of a failed run of a schedule changes the row that goes on with it", async () => {
@@ -368,7 +357,6 @@ describe("while pg-task runs,", () => {
     assert.ok((await firstReason(first))?.remedy?.endsWith(` WHERE id = ${later.rows[0]?.id};`));
     await client.query("DELETE FROM task WHERE state = 'PLAN'");
     assert.match((await firstReason(first))?.remedy ?? "", /in the row that pg-task list --schedules shows$/);
-    await client.query("DELETE FROM task");
   });
 
   test("an ended run of a schedule names the task that goes on with it", async () => {
@@ -386,7 +374,7 @@ describe("while pg-task runs,", () => {
       (await firstReason(first))?.text ?? "",
       new RegExp(`: ERROR:  division by zero; the next run of its schedule is task ${id}, planned for ${year}-`),
     );
-    assert.equal((await cli(["pause", "--schedule", id], { env: { DATABASE_URL: database.url } })).code, 0);
+    assert.equal((await run("pause", "--schedule", id)).code, 0);
     await endsWith(first, `: ERROR:  division by zero; its schedule is paused in task ${id}`);
     await client.query("UPDATE task SET input = 'SELECT 1' WHERE id = $1", [id]);
     await endsWith(first, ": ERROR:  division by zero");
@@ -394,10 +382,9 @@ describe("while pg-task runs,", () => {
     await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
     await tasks.until([id], ({ state }) => state === "WORK");
     await endsWith(first, `; the next run of its schedule is task ${id}, which runs now`);
-    await cli(["stop", id], { env: { DATABASE_URL: database.url } });
+    await run("stop", id);
     await tasks.ended(id);
     await endsWith(first, ": ERROR:  division by zero");
-    await client.query("DELETE FROM task");
   });
 
   test("reports the tasks for whose end a task waits, and the error before a retry", async () => {
@@ -406,7 +393,7 @@ describe("while pg-task runs,", () => {
     await until(client, `SELECT wait FROM task WHERE id = ${second} AND wait = 0`, (rows) => rows.length === 1);
     const [waits] = await explain(second);
     assert.deepEqual([waits?.code, waits?.text], ["waits-for-others", `it waits for the end of ${first} (PLAN)`]);
-    const { stdout } = await cli(["run-now", second], { env: { DATABASE_URL: database.url } });
+    const { stdout } = await run("run-now", second);
     assert.match(stdout, /^\d+\trefused\t.*it waits for other tasks/m);
     const [failing = ""] = await tasks.insert({
       input: "SELECT 1/0",
@@ -458,7 +445,7 @@ describe("while pg-task runs,", () => {
     assert.deepEqual(codes(await explain(id)), ["rejected"]);
     assert.deepEqual(codes(await explain(other)), ["running"]);
     await client.query("DROP TRIGGER refuse ON task; DROP FUNCTION refuse()");
-    await cli(["stop", other], { env: { DATABASE_URL: database.url } });
+    await run("stop", other);
     await tasks.ended(id);
     // Its cancellation must not hit the next test's task, which would then run again.
     await tasks.released(other);
