@@ -182,13 +182,16 @@ async function inspectNames(
   };
 }
 
-async function refusalReason(action: () => Promise<unknown>): Promise<string | null> {
+const refusalReason = async (action: () => Promise<unknown>): Promise<string | null> =>
+  (await refusalOf(action))?.message ?? null;
+
+export async function refusalOf(action: () => Promise<unknown>): Promise<PgTaskError | null> {
   try {
     await action();
     return null;
   } catch (error) {
-    if (!(error instanceof PgTaskError)) throw error;
-    return error.message;
+    if (error instanceof PgTaskError) return error;
+    throw error;
   }
 }
 

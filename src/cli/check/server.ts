@@ -30,7 +30,7 @@ import {
   toPgTaskError,
   withConnection,
 } from "./roleAndDatabase.js";
-import { inspectObjects, isToBeCreated } from "./objects.js";
+import { inspectObjects, isToBeCreated, refusalOf } from "./objects.js";
 import {
   checkHome,
   checkRules,
@@ -175,7 +175,7 @@ const untilPassword = ({ target }: Entry): string =>
 async function inspectDatabase(entry: Entry, client: Client, fileZone: string): Promise<EntryFindings> {
   const warnings: string[] = [];
   const location = await locateTable(client, entry, collectInvalidSettings(warnings));
-  const located = { ...entry, ...location };
+  const table = taskTable(location.schema, location.table);
   const settings = await readServerSettings(
     client,
     serverParameters.map(({ name }) => name),
@@ -187,21 +187,20 @@ async function inspectDatabase(entry: Entry, client: Client, fileZone: string): 
   }
   return {
     entry,
-    findings: await inspectObjects(located, client),
-    paused: await readPausedGroups(located, client),
+    findings: await inspectObjects({ ...entry, ...location }, client),
+    paused: await readPausedGroups(table, client),
     location,
     settings: Object.fromEntries(settings),
-    warnings: [...warnings, ...(await tableWarnings(located, client))],
+    warnings: [...warnings, ...(await tableWarnings(entry, table, client))],
     error:
-      (await checkPlan(located, client)) ??
-      (await zoneError(located, client, fileZone)) ??
-      (await checkOwnBackend(located, client)),
+      (await refusalOf(() => refusePlan(client, table, entry.parameters["pg_task.plan"]))) ??
+      (await zoneError(entry, table, client, fileZone)) ??
+      (await checkOwnBackend(entry, client)),
   };
 }
 
 /** What `doctor` finds too. */
-async function tableWarnings(entry: Entry, client: Client): Promise<string[]> {
-  const table = taskTable(entry.schema, entry.table);
+async function tableWarnings(entry: Entry, table: TaskTable, client: Client): Promise<string[]> {
   const checks = [
     await checkHome(client, table, entry),
     await checkWriters(client, table),
@@ -223,22 +222,13 @@ async function checkExistingRules(client: Client, table: TaskTable): Promise<Fin
   }
 }
 
-async function checkPlan({ schema, table, parameters }: Entry, client: Client): Promise<PgTaskError | null> {
-  try {
-    await refusePlan(client, taskTable(schema, table), parameters["pg_task.plan"]);
-    return null;
-  } catch (error) {
-    if (error instanceof PgTaskError) return error;
-    throw error;
-  }
-}
-
 async function zoneError(
-  { schema, table, parameters }: Entry,
+  { parameters }: Entry,
+  table: TaskTable,
   client: Client,
   fileZone: string,
 ): Promise<PgTaskError | null> {
-  const checks = await checkZone(client, taskTable(schema, table), { parameters, fileZone });
+  const checks = await checkZone(client, table, { parameters, fileZone });
   const problems = checks.flatMap(({ level, text, remedy = "" }) => (level === "ok" ? [] : `${text}; ${remedy}`));
   return problems.length === 0 ? null : new PgTaskError("CONFIG_INVALID", problems.join("; "));
 }
@@ -289,8 +279,7 @@ const laterObjects = ({ schema, table }: Entry, state: ObjectState, why: string)
   foundObject("table", table, state, why),
 ];
 
-async function readPausedGroups(entry: Entry, client: Client): Promise<(string | null)[]> {
-  const { pauses } = taskTable(entry.schema, entry.table);
+async function readPausedGroups({ pauses }: TaskTable, client: Client): Promise<(string | null)[]> {
   // A table with this name may belong to another application and have other columns. The finding about the task table
   // reports such a conflict.
   const isThere = await queryValue<boolean>(

@@ -246,7 +246,7 @@ function formatResult(terminal: Terminal, result: ChangeResult, text: string): s
 }
 
 /** By id, why a task that is due now does not start. Nothing that cannot be read makes the command fail. */
-export async function readPauseNotes(
+async function readPauseNotes(
   { client, table }: OpenTable,
   change: KeyedChange,
   results: readonly ChangeResult[],

@@ -111,19 +111,19 @@ export async function readOtherLeaders(control: Client, name: string): Promise<O
   return rows;
 }
 
-const lockHolder = ({ qualified }: TaskTable): string => `pg_catalog.pg_locks AS l
-     LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = ${lockClasses.manager}::bigint::oid
-       AND l.objid = to_regclass(${literal(qualified)})::oid
-       AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())`;
+/** SQL: whether a row of pg_locks is the lock of the table's manager. */
+const isManagersLock = (alias: string, { qualified }: TaskTable): string =>
+  `${alias}.locktype = 'advisory' AND ${alias}.granted AND ${alias}.objsubid = 2 AND ${alias}.classid = ${lockClasses.manager}::bigint::oid
+    AND ${alias}.objid = to_regclass(${literal(qualified)})::oid
+    AND ${alias}.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())`;
+
+const lockHolder = (table: TaskTable): string => `pg_catalog.pg_locks AS l
+     LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid WHERE ${isManagersLock("l", table)}`;
 
 /** The lower halves of the keys of the locks of a class by which the table's manager shows something. */
-export const shownKeysSql = ({ qualified }: TaskTable, lockClass: number): string => `SELECT r.objid::bigint AS key
+export const shownKeysSql = (table: TaskTable, lockClass: number): string => `SELECT r.objid::bigint AS key
   FROM pg_catalog.pg_locks AS m JOIN pg_catalog.pg_locks AS r ON r.pid = m.pid AND r.database = m.database
-  WHERE m.locktype = 'advisory' AND m.granted AND m.objsubid = 2 AND m.classid = ${lockClasses.manager}::bigint::oid
-    AND m.objid = to_regclass(${literal(qualified)})::oid
-    AND m.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
-    AND r.locktype = 'advisory' AND r.granted AND r.objsubid = 2 AND r.classid = ${lockClass}::bigint::oid`;
+  WHERE ${isManagersLock("m", table)} AND r.locktype = 'advisory' AND r.granted AND r.objsubid = 2 AND r.classid = ${lockClass}::bigint::oid`;
 
 /** Since when the table's manager is connected. Its predecessor may have started tasks until then. */
 export const managerSinceSql = (table: TaskTable): string =>

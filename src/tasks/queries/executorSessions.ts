@@ -91,9 +91,6 @@ export interface SessionRefusal {
   readonly reason: string;
 }
 
-/** The log line that says in the server's words why sessions are refused. */
-const refusalLogLine = "cannot open a session, tasks wait";
-
 /** As the table's manager shows it by a lock (src/manager/sql/shownLocks.sql.ts). Null if it does not. */
 export async function readSessionRefusal(client: Queryable, table: TaskTable): Promise<SessionRefusal | null> {
   const { rows } = await client.query<{ key: number }>(
@@ -105,30 +102,32 @@ export async function readSessionRefusal(client: Queryable, table: TaskTable): P
   return { sqlState, reason: describe(sqlState) };
 }
 
-const meanings: Readonly<Record<string, string>> = {
-  "28P01": "it does not accept the role's password",
-  "28000": "it does not let the role log in",
-  "42501": "the role may not connect to the database",
-  "53300": "there are too many connections",
-  "55000": "the database accepts no connections",
+const refusals: Readonly<Record<string, readonly [meaning: string, remedy: string]>> = {
+  "28P01": ["it does not accept the role's password", "give pg-task the role's new password"],
+  "28000": [
+    "it does not let the role log in",
+    "see pg_hba.conf and the attributes of the role, such as LOGIN and VALID UNTIL",
+  ],
+  "42501": ["the role may not connect to the database", "grant the role CONNECT on the database"],
+  "53300": [
+    "there are too many connections",
+    "close unused connections, or raise max_connections or the CONNECTION LIMIT of the role or database",
+  ],
+  "55000": [
+    "the database accepts no connections",
+    "let the database accept connections: ALTER DATABASE … ALLOW_CONNECTIONS true",
+  ],
 };
 
 function describe(sqlState: string | null): string {
   if (sqlState === null) return "no connection was made";
-  const meaning = meanings[sqlState];
+  const [meaning] = refusals[sqlState] ?? [];
   return meaning === undefined ? `SQLSTATE ${sqlState}` : `${meaning} (SQLSTATE ${sqlState})`;
 }
 
-const remedies: Readonly<Record<string, string>> = {
-  "28P01": "give pg-task the role's new password",
-  "28000": "see pg_hba.conf and the attributes of the role, such as LOGIN and VALID UNTIL",
-  "42501": "grant the role CONNECT on the database",
-  "53300": "close unused connections, or raise max_connections or the CONNECTION LIMIT of the role or database",
-  "55000": "let the database accept connections: ALTER DATABASE … ALLOW_CONNECTIONS true",
-};
-
+/** It begins with the log line that says in the server's words why sessions are refused. */
 export function refusalRemedy({ sqlState }: SessionRefusal): string {
-  const says = `the log of pg-task says why ("${refusalLogLine}")`;
-  const remedy = sqlState === null ? undefined : remedies[sqlState];
+  const says = 'the log of pg-task says why ("cannot open a session, tasks wait")';
+  const [, remedy] = refusals[sqlState ?? ""] ?? [];
   return remedy === undefined ? says : `${says}; ${remedy}`;
 }
