@@ -206,13 +206,11 @@ async function readSql(terminal: Terminal, sql: string | undefined, file: string
   if (sql !== undefined && file !== undefined) {
     throw new PgTaskError("USAGE", "expected the SQL as an argument or from --file, got both");
   }
-  const from = file ?? (sql === undefined || sql === "-" ? "-" : null);
-  if (from === "-" && terminal.isInputTerminal) {
-    throw new PgTaskError("USAGE", "no SQL: give it as an argument, with --file, or on standard input");
-  }
-  const text = from === null ? (sql ?? "") : await readText(terminal, from, "SQL");
-  if (text.trim() === "") {
-    throw new PgTaskError("USAGE", "no SQL: give it as an argument, with --file, or on standard input");
-  }
-  return text;
+  const given = sql === "-" ? undefined : sql;
+  const from = file ?? "-";
+  // Nothing is piped into the command.
+  const isMissing = given === undefined && from === "-" && terminal.isInputTerminal;
+  const text = given ?? (isMissing ? "" : await readText(terminal, from, "SQL"));
+  if (text.trim() !== "") return text;
+  throw new PgTaskError("USAGE", "no SQL: give it as an argument, with --file, or on standard input");
 }

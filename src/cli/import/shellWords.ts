@@ -6,8 +6,8 @@ export interface ShellCommand {
 }
 
 const redirection = /^(?:&>>?|[12]?>>?)\s*(&[12]|[^\s'"\\$`;|&<>()]+)/;
-const plain = /^[^\s'"\\$`;|&<>(){}*?[\]~#!]+/;
-const doubleQuoted = /^"((?:[^"\\$`]|\\[^])*)"/;
+/** A part of a word: in single or double quotes, a character behind a backslash, or plain. */
+const part = /^(?:'([^']*)'|"((?:[^"\\$`]|\\[^])*)"|\\([^])|([^\s'"\\$`;|&<>(){}*?[\]~#!]+))/;
 
 /** Null if a shell would do more than run one program with these words. */
 export function parseShellCommand(text: string): ShellCommand | null {
@@ -38,12 +38,7 @@ export function parseShellCommand(text: string): ShellCommand | null {
 }
 
 function pieceOf(text: string): { readonly value: string; readonly length: number } | null {
-  const [whole, inside = ""] = /^'([^']*)'/.exec(text) ?? [];
-  if (whole !== undefined) return { value: inside, length: whole.length };
-  const [quoted, escaped = ""] = doubleQuoted.exec(text) ?? [];
-  if (quoted !== undefined) return { value: escaped.replace(/\\([$`"\\])/g, "$1"), length: quoted.length };
-  const [backslash, character = ""] = /^\\([^])/.exec(text) ?? [];
-  if (backslash !== undefined) return { value: character, length: 2 };
-  const [bare] = plain.exec(text) ?? [];
-  return bare === undefined ? null : { value: bare, length: bare.length };
+  const [whole, single, double, escaped, plain = ""] = part.exec(text) ?? [];
+  if (whole === undefined) return null;
+  return { value: single ?? double?.replace(/\\([$`"\\])/g, "$1") ?? escaped ?? plain, length: whole.length };
 }

@@ -107,36 +107,38 @@ const wantedWidth = <Row>(column: TableColumn<Row>, rows: readonly Row[]): numbe
 
 const keptWidth = <Row>({ keeps = minFlexibleWidth }: TableColumn<Row>): number => keeps;
 
+interface Wanted {
+  readonly wanted: number;
+  readonly flexible: boolean;
+  readonly keeps: number;
+}
+
 /**
- * Flexible columns share the width that the other columns leave. One that is narrower than its share keeps its width,
- * and so does one whose share is less than what it keeps, unless there is too little for all of these.
+ * Flexible columns share the width that the other columns leave: each begins with what it keeps, unless there is too
+ * little for all of these, and the narrowest ones that want more grow first; of several, the one that wants most.
  */
-function fitColumns(
-  columns: readonly { readonly wanted: number; readonly flexible: boolean; readonly keeps: number }[],
-  total: number,
-): number[] {
-  const fixed = columns.reduce((sum, { wanted, flexible }) => sum + (flexible ? 0 : wanted), 0);
-  const available = total - fixed - gap * (columns.length - 1);
-  const flexible = columns.map((column, index) => ({ ...column, index })).filter((column) => column.flexible);
-  const kept = flexible.reduce((sum, { wanted, keeps }) => sum + Math.min(wanted, keeps), 0);
-  const widthsFor = (share: number): number[] =>
-    flexible.map(({ wanted, keeps }) =>
-      Math.min(wanted, Math.max(share, kept <= available ? keeps : minFlexibleWidth)),
-    );
-  const left = (share: number): number => available - widthsFor(share).reduce((sum, width) => sum + width, 0);
-  let share = 0;
-  while (share < available && left(share + 1) >= 0) share++;
-  const widths = columns.map(({ wanted }) => wanted);
-  for (const [position, width] of widthsFor(share).entries()) widths[flexible[position]?.index ?? 0] = width;
-  // The widest columns get what is left over by the division.
-  let rest = left(share);
-  for (const { wanted, index } of flexible.toSorted((a, b) => b.wanted - a.wanted)) {
-    const width = widths[index] ?? 0;
-    if (rest <= 0 || width !== share || width >= wanted) continue;
-    widths[index] = width + 1;
-    rest -= 1;
+function fitColumns(columns: readonly Wanted[], total: number): number[] {
+  const available = total - gap * (columns.length - 1);
+  const widthsWith = (least: (column: Wanted) => number) =>
+    columns.map((column) => ({
+      ...column,
+      width: column.flexible ? Math.min(column.wanted, least(column)) : column.wanted,
+    }));
+  const leftBy = (fitted: readonly { readonly width: number }[]): number =>
+    fitted.reduce((left, { width }) => left - width, available);
+  const kept = widthsWith(({ keeps }) => keeps);
+  const fitted = leftBy(kept) >= 0 ? kept : widthsWith(() => minFlexibleWidth);
+  for (let left = leftBy(fitted); left > 0; left -= 1) {
+    const [narrowest] = fitted
+      .filter(({ flexible, width, wanted }) => flexible && width < wanted)
+      .toSorted((one, other) => one.width - other.width || other.wanted - one.wanted);
+    if (narrowest === undefined) break;
+    narrowest.width += 1;
   }
-  return cutToTotal(widths, total);
+  return cutToTotal(
+    fitted.map(({ width }) => width),
+    total,
+  );
 }
 
 function cutToTotal(widths: readonly number[], total: number): number[] {

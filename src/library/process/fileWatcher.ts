@@ -9,31 +9,25 @@ const settleMs = 200;
 /**
  * Polls, which also works where the system's notifications fail: on network file systems, in containers, and with
  * editors that replace the file.
+ *
+ * @param before the fingerprint that the file had before it was read
  */
-export class FileWatcher {
-  readonly #file: string;
-  #fingerprint: string;
-
-  private constructor(file: string, fingerprint: string) {
-    this.#file = file;
-    this.#fingerprint = fingerprint;
-  }
-
-  static async create(file: string): Promise<FileWatcher> {
-    return new FileWatcher(file, await readFingerprint(file));
-  }
-
-  async watch(onChange: () => void, signal: AbortSignal): Promise<void> {
-    while (await sleep(pollIntervalMs, signal)) {
-      let current = await readFingerprint(this.#file);
-      if (current === this.#fingerprint) continue;
-      for (let previous = ""; previous !== current; current = await readFingerprint(this.#file)) {
-        previous = current;
-        if (!(await sleep(settleMs, signal))) return;
-      }
-      this.#fingerprint = current;
-      onChange();
+export async function watchFile(
+  file: string,
+  before: string,
+  onChange: () => void,
+  signal: AbortSignal,
+): Promise<void> {
+  let known = before;
+  while (await sleep(pollIntervalMs, signal)) {
+    let current = await readFingerprint(file);
+    if (current === known) continue;
+    for (let previous = ""; previous !== current; current = await readFingerprint(file)) {
+      previous = current;
+      if (!(await sleep(settleMs, signal))) return;
     }
+    known = current;
+    onChange();
   }
 }
 

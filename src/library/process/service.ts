@@ -13,7 +13,7 @@ import type { WebHandlerOptions } from "../options.js";
 import { checkOptions, stopChecks, webHandlerChecks } from "../optionChecks.js";
 import type { EntryStatus, PgTask, PgTaskEvents } from "../pgTask.js";
 import { ConfigReloader } from "./configReloader.js";
-import { FileWatcher, readFingerprint } from "./fileWatcher.js";
+import { readFingerprint, watchFile } from "./fileWatcher.js";
 import type { OpenLog } from "./openLog.js";
 import { ProcessSignals } from "./processSignals.js";
 import { WebServerHandle } from "./webServerHandle.js";
@@ -163,7 +163,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
   async #live(): Promise<void> {
     const { source, embedded } = this.#options;
     const { file, environment } = await findSource(source);
-    const watcher = file === null ? null : await FileWatcher.create(file);
+    const fingerprint = file === null ? "" : await readFingerprint(file);
     const initial = await this.#read(file, embedded === null ? undefined : placeholderUrl);
     const { parameters } = initial.configuration;
     const output = await this.#options.openLog(parameters["pg_conf.log"]);
@@ -183,7 +183,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
       if (embedded !== null) server = await this.#startEmbedded(embedded, output);
       const explained = server === null ? initial : await this.#read(file, serverUrlWithoutTls(server.port));
       if (this.#isStopRequested()) return;
-      await this.#supervise(explained, { output, signals, watcher, server, file });
+      await this.#supervise(explained, { output, signals, server, file, fingerprint });
     } finally {
       await server?.stop();
       signals?.close();
@@ -203,12 +203,13 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     context: {
       readonly output: OpenLog;
       readonly signals: ProcessSignals | null;
-      readonly watcher: FileWatcher | null;
       readonly server: EmbeddedServer | null;
       readonly file: string | null;
+      /** That of the file before it was read. */
+      readonly fingerprint: string;
     },
   ): Promise<void> {
-    const { output, signals, watcher, server, file } = context;
+    const { output, signals, server, file, fingerprint } = context;
     const { log } = output;
     this.#configuration = explained.configuration;
     const supervisor = new Supervisor(explained.configuration, output);
@@ -244,7 +245,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
       reload: () => void reloader.onReloadRequested(),
     });
     const ended = new AbortController();
-    void watcher?.watch(() => reloader.onFileChanged(), ended.signal);
+    if (file !== null) void watchFile(file, fingerprint, () => reloader.onFileChanged(), ended.signal);
     const reason = (await supervisor.stopped) ?? failure;
     this.#reloader = null;
     ended.abort();
