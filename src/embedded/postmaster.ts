@@ -18,7 +18,7 @@ export interface Postmaster {
 }
 
 /** Why a server did not start, if another attempt may succeed. */
-export type StartFailure = "data held" | "port taken" | "memory held";
+export type StartFailure = "data held" | "port taken";
 
 export interface PostmasterOptions {
   readonly binaries: Binaries;
@@ -33,11 +33,8 @@ export interface PostmasterOptions {
   readonly log: Log;
 }
 
-const startFailures: readonly (readonly [RegExp, StartFailure])[] = [
-  [/lock file "postmaster\.pid" (already exists|is empty)|bogus data in lock file/, "data held"],
-  [/could not bind .*Address already in use/, "port taken"],
-  [/pre-existing shared memory block/, "memory held"],
-];
+const dataHeld =
+  /lock file "postmaster\.pid" (already exists|is empty)|bogus data in lock file|pre-existing shared memory block/;
 
 const pollMs = 20;
 /** Time limit for a fast shutdown, in ms. After an immediate one, the next start has to perform crash recovery. */
@@ -75,8 +72,8 @@ export async function startPostmaster(options: PostmasterOptions): Promise<Postm
     const why = `it was not ready, and logged nothing for ${options.silenceLimitMs} ms; its last log lines: `;
     throw new PgTaskError("EMBEDDED_FAILED", `the embedded server did not start: ${why}${serverLog.lastLines()}`);
   }
-  const known = startFailures.find(([pattern]) => serverLog.matches(pattern));
-  if (known !== undefined) return known[1];
+  if (serverLog.matches(dataHeld)) return "data held";
+  if (serverLog.matches(/could not bind .*Address already in use/)) return "port taken";
   throw refusedStart(outcome, serverLog, options);
 }
 

@@ -54,20 +54,13 @@ async function tryOut(folder: string, account: Account | null): Promise<Binaries
   const suffix = process.platform === "win32" ? ".exe" : "";
   const program = (name: string) => join(folder, "bin", name + suffix);
   const [postgres, initdb] = [program("postgres"), program("initdb")];
-  const version = await majorOf(postgres, account);
-  if ("refusal" in version) return version.refusal;
-  const second = await majorOf(initdb, account);
-  if ("refusal" in second) return second.refusal;
-  return { postgres, initdb, pgCtl: program("pg_ctl"), major: version.major };
-}
-
-async function majorOf(
-  program: string,
-  account: Account | null,
-): Promise<{ readonly major: string } | { readonly refusal: string }> {
-  const { code, output } = await run(program, ["-V"], account);
-  // The output is checked because executing an empty file succeeds, too.
-  const major = /\(PostgreSQL\) (\d+)/.exec(output)?.[1];
-  if (code !== 0 || major === undefined) return { refusal: `${program} -V: ${output.trim()}` };
-  return { major };
+  let major = "";
+  for (const each of [postgres, initdb]) {
+    const { code, output } = await run(each, ["-V"], account);
+    // The output is checked because executing an empty file succeeds, too.
+    const [, found] = /\(PostgreSQL\) (\d+)/.exec(output) ?? [];
+    if (code !== 0 || found === undefined) return `${each} -V: ${output.trim()}`;
+    major ||= found;
+  }
+  return { postgres, initdb, pgCtl: program("pg_ctl"), major };
 }

@@ -2,9 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ruleOf } from "../../../src/cli/import/dayLists.js";
 import { readSchedule } from "../../../src/cli/import/pgCron.js";
+import { findEntry } from "../../../src/cli/import/place.js";
 import { parseShellCommand } from "../../../src/cli/import/shellWords.js";
+import { notMapped } from "../../../src/cli/import/source.js";
 import { stepsInput, type Step } from "../../../src/cli/import/steps.js";
 import { taskTable } from "../../../src/manager/schema/taskTable.js";
+import { makeEntry } from "../../support/taskTables.js";
 
 void test("readSchedule reads what pg_cron reads of a schedule", () => {
   for (const [schedule, read] of [
@@ -63,7 +66,7 @@ void test("ruleOf makes a recurrence rule of what cron cannot say", () => {
   assert.match(every, /;BYHOUR=0,1,.*,23;BYMINUTE=0,1,.*,59;BYSECOND=0;UNTIL=20270101T000000Z$/);
 });
 
-const table = taskTable("public", "task");
+const tasks = taskTable("public", "task");
 
 /** What each task of the chain runs and waits for. The tasks that a task plans follow it. */
 function planOf(input: string): string[] {
@@ -84,12 +87,45 @@ const steps = (text: string): Step[] =>
 
 void test("stepsInput lets the steps behind an ignored error run, but not those behind another one", () => {
   const chain = { key: "k", group: "g" };
-  const plan = (text: string): string[] => planOf(stepsInput(table, steps(text), chain).input);
-  assert.deepEqual(stepsInput(table, steps("f1"), chain), { input: "f1" });
+  const plan = (text: string): string[] => planOf(stepsInput(tasks, steps(text), chain).input);
+  assert.deepEqual(stepsInput(tasks, steps("f1"), chain), { input: "f1" });
   assert.deepEqual(plan("f1 f2 f3"), ["f1", "f2", "f3"]);
   assert.deepEqual(plan("f1 i2"), ["f1", "i2"]);
   assert.deepEqual(plan("i1 f2"), ["i1", "f2 end"]);
   assert.deepEqual(plan("f1 i2 f3"), ["f1", "plan", "i2", "f3 end"]);
   assert.deepEqual(plan("i1 f2 f3"), ["i1", "plan end", "f2", "f3"]);
   assert.deepEqual(plan("f1 i2 i3 f4"), ["f1", "plan", "i2", "plan end", "i3", "f4 end"]);
+});
+
+const entry = (database: string, user: string, table = "task") =>
+  makeEntry({ host: "db.example.com", port: 5432, user, database, sslmode: "disable", connectTimeoutMs: 0 }, { table });
+const [shop, alices, stock] = [entry("shop", "app"), entry("shop", "alice"), entry("stock", "app")];
+
+/** Why there is no entry. */
+const problem = (found: unknown): string => (typeof found === "string" ? found : "");
+
+const job = (database: string | null, owner: string | null, host?: string) =>
+  notMapped({ key: "k", id: "1", name: null, database, owner, host, active: true });
+
+void test("findEntry finds the entry with the job's database and owner, and no other", () => {
+  const entries = [shop, alices, stock];
+  const find = (...[database, owner, host]: Parameters<typeof job>) =>
+    findEntry(job(database, owner, host), entries, false);
+  assert.equal(find("shop", "alice"), alices);
+  assert.equal(find("shop", "app", "/var/run/postgresql"), shop);
+  assert.equal(find("stock", null, "db.example.com"), stock);
+  assert.equal(find("stock", "app", "other.example.com"), "no entry for the database stock on other.example.com");
+  assert.equal(find("none", "app"), "no entry for the database none");
+  assert.match(problem(find("shop", null)), /several entries fit: choose one/);
+  assert.equal(
+    find("shop", "bob"),
+    "owner bob: needs users; or an entry with this user; or --any-owner, to let it run as app or alice",
+  );
+  assert.equal(findEntry(job("stock", "bob"), entries, true), stock);
+  assert.equal(findEntry(job("shop", "alice"), entries, true), alices);
+  assert.match(problem(findEntry(job("shop", "bob"), entries, true)), /several entries fit/);
+  assert.match(
+    problem(findEntry(job("shop", "app"), [shop, entry("shop", "app", "other")], false)),
+    /several entries fit/,
+  );
 });
