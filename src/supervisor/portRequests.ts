@@ -1,13 +1,10 @@
 import { EventEmitter } from "eventemitter3";
 import { networkId } from "../shared/networkId.js";
-import type { SharedPorts } from "../shared/sharedPorts.js";
+import type { PortMessage, SharedPorts } from "../shared/sharedPorts.js";
 
-const messagePattern = /^(wanted|freed|asked|used) ([\da-f]+) (\d{1,5})$/;
+const messages: readonly PortMessage[] = ["wanted", "freed", "asked", "used"];
 
-type PortMessage = "wanted" | "freed" | "asked" | "used";
-
-const isMessage = (text: string | undefined): text is PortMessage =>
-  text === "wanted" || text === "freed" || text === "asked" || text === "used";
+const messagePattern = new RegExp(String.raw`^(${messages.join("|")}) ([\da-f]+) (\d{1,5})$`);
 
 export const isPortMessage = (payload: string): boolean => messagePattern.test(payload);
 
@@ -29,24 +26,13 @@ export class PortRequests extends EventEmitter<Record<PortMessage, [port: number
     this.#network = network;
   }
 
-  request(port: number): void {
-    this.#notify(`wanted ${this.#network} ${port}`);
-  }
-
-  announceFreed(port: number): void {
-    this.#notify(`freed ${this.#network} ${port}`);
-  }
-
-  ask(port: number): void {
-    this.#notify(`asked ${this.#network} ${port}`);
-  }
-
-  announceUsed(port: number): void {
-    this.#notify(`used ${this.#network} ${port}`);
+  tell(message: PortMessage, port: number): void {
+    this.#notify(`${message} ${this.#network} ${port}`);
   }
 
   receive(payload: string): void {
-    const [, message, network, port] = messagePattern.exec(payload) ?? [];
-    if (network === this.#network && isMessage(message)) this.emit(message, Number(port));
+    const [, text, network, port] = messagePattern.exec(payload) ?? [];
+    const message = messages.find((each) => each === text);
+    if (network === this.#network && message !== undefined) this.emit(message, Number(port));
   }
 }

@@ -57,7 +57,7 @@ export class SharedAddress {
       if (this.#isLeader) this.#retryNow.abort();
     });
     ports.on("asked", (port) => {
-      if (this.#inUse?.port === port) ports.announceUsed(port);
+      if (this.#inUse?.port === port) ports.tell("used", port);
     });
     ports.on("used", (port) => {
       this.#portsOfOthers.add(port);
@@ -103,7 +103,7 @@ export class SharedAddress {
       const freed = await this.#serveOn(server, signal);
       if (freed === null) return;
       this.#options.log.info({ port: freed }, "HTTP port left to the leader");
-      this.#options.ports.announceFreed(freed);
+      this.#options.ports.tell("freed", freed);
       // From now on, the leader uses the address.
       isExpected = true;
       await this.#pause(signal);
@@ -169,10 +169,10 @@ export class SharedAddress {
         isLogged = true;
         log.warn({ listen, reason: explainSystemError(failure) }, "HTTP address unavailable, retrying");
       } else if (!isLogged) {
-        for (const port of taken) ports.ask(port);
+        for (const port of taken) ports.tell("asked", port);
         isAsked = cluster.role !== "seeking";
       }
-      if (this.#isLeader) for (const port of taken) ports.request(port);
+      if (this.#isLeader) for (const port of taken) ports.tell("wanted", port);
       await this.#pause(signal);
     }
     return null;

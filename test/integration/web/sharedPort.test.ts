@@ -83,13 +83,13 @@ it("warns of a port in use only if no process of the cluster on this machine say
 it("leaves a leader's port, and the ports of other processes and networks, alone", async (context) => {
   const [one, other] = pair();
   const leader = await startOn(context, "leader", one);
-  other.request(leader.port);
+  other.tell("wanted", leader.port);
   const [two, foreign] = pair(["a1", "b2"]);
   const standby = await startOn(context, "standby", two);
-  foreign.request(standby.port);
+  foreign.tell("wanted", standby.port);
   const [near, same] = pair();
   const third = await startOn(context, "standby", near);
-  same.request(leader.port);
+  same.tell("wanted", leader.port);
   // A server that frees its port is closed before a request can reach it.
   assert.deepEqual(await Promise.all([leader, standby, third].map(({ url }) => health(url))), [
     "leader",
@@ -112,6 +112,6 @@ it("asks again until the port is free, if another program uses it", async (conte
   await twice;
   server.close();
   await once(server, "close");
-  others.announceFreed(port);
+  others.tell("freed", port);
   assert.equal(await health(await leader.page), "leader");
 });

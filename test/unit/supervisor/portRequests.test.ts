@@ -3,6 +3,8 @@ import { it } from "node:test";
 import { isPortMessage, PortRequests } from "../../../src/supervisor/portRequests.js";
 import { isRollCall } from "../../../src/shared/postgres/rollCall.js";
 
+const messages = ["wanted", "freed", "asked", "used"] as const;
+
 /** Creates port requests of processes in these networks, each of which receives what any other one sends. */
 function connect(networks: readonly string[]) {
   const sent: string[] = [];
@@ -15,10 +17,7 @@ function connect(networks: readonly string[]) {
   });
   const received = all.map((each) => {
     const events: [string, number][] = [];
-    each.on("wanted", (port) => events.push(["wanted", port]));
-    each.on("freed", (port) => events.push(["freed", port]));
-    each.on("asked", (port) => events.push(["asked", port]));
-    each.on("used", (port) => events.push(["used", port]));
+    for (const message of messages) each.on(message, (port) => events.push([message, port]));
     return events;
   });
   return { all, received, sent };
@@ -26,12 +25,12 @@ function connect(networks: readonly string[]) {
 
 it("reaches the processes of the same network, and no others", () => {
   const { all, received } = connect(["a1", "a1", "b2"]);
-  all[0]?.request(8765);
+  all[0]?.tell("wanted", 8765);
   assert.deepEqual(received, [[], [["wanted", 8765]], []]);
-  all[1]?.announceFreed(8765);
+  all[1]?.tell("freed", 8765);
   assert.deepEqual(received, [[["freed", 8765]], [["wanted", 8765]], []]);
-  all[0]?.ask(1);
-  all[1]?.announceUsed(1);
+  all[0]?.tell("asked", 1);
+  all[1]?.tell("used", 1);
   assert.deepEqual(
     received.map((events) => events.slice(1)),
     [[["used", 1]], [["asked", 1]], []],
@@ -40,10 +39,7 @@ it("reaches the processes of the same network, and no others", () => {
 
 it("tells its messages from the others of the channel", () => {
   const { all, received, sent } = connect(["a1", "a1"]);
-  all[0]?.request(1);
-  all[0]?.announceFreed(65535);
-  all[0]?.ask(1);
-  all[0]?.announceUsed(1);
+  for (const message of messages) all[0]?.tell(message, 65535);
   assert.deepEqual(sent.map(isPortMessage), [true, true, true, true]);
   assert.deepEqual(sent.map(isRollCall), [false, false, false, false]);
   const others = ["", "ask", "here", "wanted", "wanted a1 x", "freed a1 1 2"];
