@@ -103,15 +103,12 @@ export class PipelinedMessages {
     transaction: boolean,
     lock: number | null,
   ): Block {
-    const { id, args, results, group, timeoutMs } = run;
     const start = lock === null ? plainStart : encodeCommand(`${startClock}, ${lockSql(lock)}`);
-    const settings = this.#changedSettings(group).map(encodeSetting);
-    settings.push(encodeCommand(`SET pg_task.id = '${id}'`));
-    if (args !== null) settings.push(encodeArgs(args));
-    if (results !== null) settings.push(encodeResults(results));
-    if (timeoutMs > 0) settings.push(this.#encodeTimeout(timeoutMs, transaction));
+    const settings = this.#changedSettings(run.group).map(encodeSetting);
+    const id = encodeCommand(`SET pg_task.id = '${run.id}'`);
+    const own = this.#ownSettings(run, transaction);
     const end = transaction ? [] : [commit];
-    return block([beginCommand, start, ...this.#becomeRole, ...settings, ...end], flush);
+    return block([beginCommand, start, ...this.#becomeRole, ...settings, id, ...own, ...end], flush);
   }
 
   /**
@@ -124,14 +121,9 @@ export class PipelinedMessages {
     return encodeCall(this.#resetOid, values);
   }
 
-  settings({ args, results, group, timeoutMs }: Pick<Run, "args" | "results" | "group" | "timeoutMs">): Block | null {
-    const { commands } = this.#settingsOf(group);
-    const own = [
-      ...(args === null ? [] : [encodeArgs(args)]),
-      ...(results === null ? [] : [encodeResults(results)]),
-      ...(timeoutMs === 0 ? [] : [this.#encodeTimeout(timeoutMs, true)]),
-    ];
-    return commands.length + own.length === 0 ? null : block([...commands, ...own], flush);
+  settings(run: Pick<Run, "args" | "results" | "group" | "timeoutMs">): Block | null {
+    const commands = [...this.#settingsOf(run.group).commands, ...this.#ownSettings(run, true)];
+    return commands.length === 0 ? null : block(commands, flush);
   }
 
   /** Writes the proof, as `localProof` does. Its value says whether the proof was written. */
@@ -140,9 +132,18 @@ export class PipelinedMessages {
   }
 
   /** In a transaction, the timeout applies until its end, and no reset has to remove it. */
-  #encodeTimeout(timeoutMs: number, transaction: boolean): Buffer {
-    const smaller = effectiveTimeoutMs(timeoutMs, this.sessionTimeoutMs);
-    return encodeCommand(`SET ${transaction ? "LOCAL " : ""}${timeoutSetting(smaller)}`);
+  #ownSettings(
+    { args, results, timeoutMs }: Pick<Run, "args" | "results" | "timeoutMs">,
+    transaction: boolean,
+  ): Buffer[] {
+    const own: Buffer[] = [];
+    if (args !== null) own.push(encodeSetting(["pg_task.args", args]));
+    if (results !== null) own.push(encodeSetting(["pg_task.results", results]));
+    if (timeoutMs > 0) {
+      const limitMs = statementTimeoutMs(effectiveTimeoutMs(timeoutMs, this.sessionTimeoutMs));
+      own.push(encodeCommand(`SET ${transaction ? "LOCAL " : ""}statement_timeout = ${limitMs}`));
+    }
+    return own;
   }
 
   #settingsOf(group: string): GroupSettings {
@@ -181,13 +182,7 @@ function encodeSetting([name, value]: readonly [string, string]): Buffer {
   return encodeCommand(`SET ${quoted} = ${literal(value)}`);
 }
 
-const encodeArgs = (args: string): Buffer => encodeSetting(["pg_task.args", args]);
-
-const encodeResults = (results: string): Buffer => encodeSetting(["pg_task.results", results]);
-
 const isAscii = (text: string): boolean => /^[\x20-\x7e]*$/.test(text);
-
-const timeoutSetting = (timeoutMs: number): string => `statement_timeout = ${statementTimeoutMs(timeoutMs)}`;
 
 function block(commands: readonly Buffer[], end: Buffer = Buffer.alloc(0)): Block {
   return { bytes: Buffer.concat([...commands, end]), commands: commands.length };
