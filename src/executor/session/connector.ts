@@ -20,7 +20,7 @@ import {
 } from "../../shared/postgres/startupOptions.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { queryCanceled } from "../../shared/postgres/sqlStates.js";
-import { openCancellableConnection, type CancellableConnection } from "../../shared/postgres/openProtocolConnection.js";
+import { openProtocolConnection, type CancellableConnection } from "../../shared/postgres/openProtocolConnection.js";
 import { maxOutputBytes } from "../output/outputFormatter.js";
 import { PipelinedMessages, initialStateSql } from "../run/pipelinedMessages.js";
 import { localProof, type Proof } from "../run/proof.sql.js";
@@ -128,7 +128,7 @@ export class Connector {
     const tried = this.#settings;
     const withSettings = async (given: StartupSettings): Promise<LoggedIn> => {
       const startup = buildStartup({ ...own, ...given });
-      return { startup, role, ...(await openCancellableConnection(target, { ...options, startup })) };
+      return { startup, role, ...(await openProtocolConnection(target, { ...options, startup })) };
     };
     try {
       return await withSettings(tried);

@@ -44,6 +44,6 @@ export function hiddenBackendError(
   return new PgTaskError(
     "CONNECTION_REJECTED",
     `expected to find backend ${pid} of ${describeTarget(target)} with its start in pg_stat_activity, found none${why}`,
-    remedy === undefined ? {} : { remedy },
+    { remedy },
   );
 }

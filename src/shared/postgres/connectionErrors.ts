@@ -41,7 +41,7 @@ export function rejectedError(
   return new PgTaskError(
     "CONNECTION_REJECTED",
     `the server refused the connection ${describeTarget(target)}: ${message} (SQLSTATE ${code})${hint === null ? "" : `: ${source ?? ""}${hint}`}`,
-    { cause, ...(code === undefined ? {} : { sqlState: code }), ...(hint === null ? {} : { remedy: hint }) },
+    { cause, sqlState: code, remedy: hint ?? undefined },
   );
 }
 

@@ -4,7 +4,7 @@ import type { Startup } from "./startupOptions.js";
 import { connectToFirst } from "./target/connectToFirst.js";
 import { socketAddress, tlsSettings, type ConnectionTarget } from "./target/target.js";
 
-export interface ConnectOptions {
+interface ConnectOptions {
   readonly applicationName: string;
   readonly startup: Startup;
   /** Returns the size in bytes of the largest message that is kept whole. Called for each message. */
@@ -19,14 +19,6 @@ export interface CancellableConnection {
 
 /** Unlike `connectClient`, does not use the pg driver, which would double the code that an executor thread loads. */
 export async function openProtocolConnection(
-  target: ConnectionTarget,
-  options: ConnectOptions,
-): Promise<ProtocolConnection> {
-  const { wire } = await openCancellableConnection(target, options);
-  return wire;
-}
-
-export async function openCancellableConnection(
   target: ConnectionTarget,
   { applicationName, startup, messageLimit }: ConnectOptions,
 ): Promise<CancellableConnection> {

@@ -3,10 +3,9 @@ import type { Duplex } from "node:stream";
 import { errorMessage, PgTaskError } from "../../errors.js";
 import { MessageFramer } from "./messageFramer.js";
 import {
-  callResult,
   decodeMessage,
-  firstColumn,
   MessageCode,
+  valueAt,
   type ServerError,
   type TransactionStatus,
   type ServerMessage,
@@ -33,11 +32,6 @@ interface PendingAnswer {
 }
 
 const passed: ServerMessage = { type: "passed" };
-
-export interface LoggedInStream {
-  readonly pid: number;
-  readonly stream: Duplex;
-}
 
 const terminate = Buffer.from([0x58, 0, 0, 0, 4]);
 
@@ -66,7 +60,7 @@ export class ProtocolConnection {
   #over = false;
 
   /** @param messageLimit returns the size of the largest message that is kept whole; called for each message */
-  constructor({ pid, stream }: LoggedInStream, messageLimit: () => number) {
+  constructor({ pid, stream }: { readonly pid: number; readonly stream: Duplex }, messageLimit: () => number) {
     this.pid = pid;
     this.peer = stream instanceof Socket ? (stream.remoteAddress ?? null) : null;
     this.ended = new Promise((resolve) => (this.#end = resolve));
@@ -225,7 +219,7 @@ export class ProtocolConnection {
     const pending = this.#pending[0];
     if (pending?.kind === "guard" && this.#guardAnswer(pending, code, body)) return;
     if (pending?.kind === "call" && code === MessageCode.callResult) {
-      pending.receive({ type: "value", bytes: callResult(body) });
+      pending.receive({ type: "value", bytes: valueAt(0, body) });
       return;
     }
     const event = decodeMessage(code, body, whole);
@@ -272,7 +266,7 @@ export class ProtocolConnection {
 
   /** Returns whether the message belongs to a guard without an error. */
   #guardAnswer(guard: PendingAnswer, code: number, body: Buffer): boolean {
-    if (code === MessageCode.dataRow) guard.receive({ type: "value", bytes: firstColumn(body) });
+    if (code === MessageCode.dataRow) guard.receive({ type: "value", bytes: valueAt(2, body) });
     else if (code === MessageCode.commandComplete) {
       guard.commands -= 1;
       if (guard.commands > 0) return true;

@@ -117,15 +117,8 @@ function decodeStatus(body: Buffer): TransactionStatus {
   throw new Error(`unknown transaction status ${JSON.stringify(status)}`);
 }
 
-export function firstColumn(body: Buffer): Buffer | null {
-  return valueAt(2, body);
-}
-
-export function callResult(body: Buffer): Buffer | null {
-  return valueAt(0, body);
-}
-
-function valueAt(offset: number, body: Buffer): Buffer | null {
+/** Returns the value whose length is at `offset`: at 0 that of a call's result, at 2 that of a row's first column. */
+export function valueAt(offset: 0 | 2, body: Buffer): Buffer | null {
   const length = body.readInt32BE(offset);
   return length === -1 ? null : body.subarray(offset + 4, offset + 4 + length);
 }

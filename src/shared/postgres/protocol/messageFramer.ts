@@ -1,7 +1,7 @@
 import { SpillBuffer } from "../../spillBuffer.js";
 
 /** `body` is valid only during the call. `whole` is false if it was truncated at the limit. */
-export type FrameHandler = (code: number, body: Buffer, whole: boolean) => void;
+type FrameHandler = (code: number, body: Buffer, whole: boolean) => void;
 
 const headerBytes = 5;
 const noBody = Buffer.alloc(0);

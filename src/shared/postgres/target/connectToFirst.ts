@@ -1,5 +1,4 @@
 import { PgTaskError } from "../../errors.js";
-import { omitUndefined } from "../../omitUndefined.js";
 import { LoginRefused } from "../auth/login.js";
 import { unreachableError } from "../connectionErrors.js";
 import { MissingPassword } from "../errors.js";
@@ -76,10 +75,7 @@ async function connectWithPassword<Connection>(
     // The error for a missing password says it already.
     const unsaid = warnings.filter((warning) => !message.includes(warning));
     if (unsaid.length === 0) throw error;
-    throw new PgTaskError(code, [message, ...unsaid].join("; "), {
-      cause: error.cause,
-      ...omitUndefined({ sqlState }),
-    });
+    throw new PgTaskError(code, [message, ...unsaid].join("; "), { cause: error.cause, sqlState });
   }
 }
 
@@ -98,10 +94,7 @@ function joinFailures(target: ConnectionTarget, failures: readonly (readonly PgT
   if (first === undefined) return new PgTaskError("INTERNAL", "no server was tried");
   if (errors.length === 1) return first;
   const { code, sqlState } = errors.find((error) => error.code !== "CONNECTION_FAILED") ?? first;
-  return new PgTaskError(code, errors.map(({ message }) => message).join("; "), {
-    cause: first,
-    ...omitUndefined({ sqlState }),
-  });
+  return new PgTaskError(code, errors.map(({ message }) => message).join("; "), { cause: first, sqlState });
 }
 
 /** Joins the errors of a server's addresses if none of them could be reached. */

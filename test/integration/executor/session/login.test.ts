@@ -31,7 +31,7 @@ const refusal = (error: unknown): Outcome => {
 async function connectSession(target: ConnectionTarget): Promise<Outcome> {
   try {
     const options = { applicationName, startup: buildStartup({}), messageLimit: () => 1 << 16 };
-    const wire = await openProtocolConnection(target, options);
+    const { wire } = await openProtocolConnection(target, options);
     const { rows } = await wire.query(tls);
     await wire.close();
     return { encrypted: rows[0]?.[0] === "t" };

@@ -50,7 +50,7 @@ test("the first server that can be reached is used, by both kinds of connections
   assert.equal(await portOf(hosts(closed, first.port, second.port)), first.port);
   assert.equal(await portOf(hosts(second.port, first.port)), second.port);
   const startup = buildStartup({});
-  const wire = await openProtocolConnection(hosts(closed, second.port), {
+  const { wire } = await openProtocolConnection(hosts(closed, second.port), {
     applicationName: "wire",
     startup,
     messageLimit: () => 1e6,
