@@ -1,19 +1,15 @@
-import { createHash } from "node:crypto";
 import type { Entry } from "../shared/config/types.js";
 import type { Client } from "../shared/postgres/client.js";
-import { lockClasses } from "../shared/postgres/advisoryLocks.js";
-
-/** Returns a hash as the second key of an advisory lock. */
-const hashText = (text: string): number => createHash("sha256").update(text).digest().readUInt32BE() >>> 1;
+import { lockClasses, textLockKey } from "../shared/postgres/advisoryLocks.js";
 
 /**
  * Returns a hash of the table that an entry names. Processes may reach the control connection's server under different
  * host names, so these are not part of the hash.
  */
 const hashEntry = ({ elsewhere, key, target, schema, table }: Entry): number =>
-  hashText(elsewhere ? key : JSON.stringify([target.database, schema, table]));
+  textLockKey(elsewhere ? key : JSON.stringify([target.database, schema, table]));
 
-const hashName = (name: string): number => hashText(`cluster ${name}`);
+const hashName = (name: string): number => textLockKey(`cluster ${name}`);
 
 /**
  * How many entries are published one by one. A process with more publishes one hash of them all, because the server's
@@ -21,12 +17,12 @@ const hashName = (name: string): number => hashText(`cluster ${name}`);
  */
 const maxSingly = 50;
 /** Published by a process with more entries. */
-const more = hashText("more");
+const more = textLockKey("more");
 
 /** Returns the hashes that a process of the cluster publishes: that of the cluster's name, and those of its entries. */
 export function hashEntries(name: string, entries: readonly Entry[]): ReadonlySet<number> {
   const hashes = entries.map(hashEntry);
-  const together = hashText(hashes.toSorted((a, b) => a - b).join(" "));
+  const together = textLockKey(hashes.toSorted((a, b) => a - b).join(" "));
   const published = hashes.length > maxSingly ? [more, together] : hashes;
   return new Set([hashName(name), ...published]);
 }

@@ -1,7 +1,7 @@
 import type { DatabaseError } from "pg";
 import { Backoff } from "../../shared/backoff.js";
 import type { ErrorReport } from "../../shared/errors.js";
-import { lockClasses, roleLockKey } from "../../shared/postgres/advisoryLocks.js";
+import { lockClasses, textLockKey } from "../../shared/postgres/advisoryLocks.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { endUnrun } from "../groups/endUnrun.sql.js";
 import { readColumnSet } from "../schema/columnSet.js";
@@ -149,7 +149,7 @@ export class RoleLanes {
       this.#enter(null);
     }
     const refused = wanting.flatMap(([role, { failure }]) => (role === null || failure === null ? [] : role));
-    await this.#shownRefusals.show(client, refused.map(roleLockKey));
+    await this.#shownRefusals.show(client, refused.map(textLockKey));
     return hasFailed;
   }
 

@@ -1,4 +1,5 @@
 import { createHash, getRandomValues } from "node:crypto";
+
 /** The first of the two int4 keys of every advisory lock that pg-task takes: "pgt" in hexadecimal and a digit. */
 export const lockClasses = {
   /** Held by the leader, in the control database. The second key is a hash of the cluster's name. */
@@ -26,7 +27,7 @@ export const lockClasses = {
    * the SQLSTATE of the refusal (see `sqlStateToLockKey`).
    */
   sessionsRefused: 0x70677409,
-  /** As `sessionsRefused`, for each role whose tasks wait because no session of its own can be opened (`roleLockKey`). */
+  /** As `sessionsRefused`, for each role whose tasks wait because no session of its own can be opened (`textLockKey`). */
   rolesRefused: 0x7067740b,
   /**
    * Held by each leader and standby, shared, in the control database, for its cluster's name and each of its entries.
@@ -42,8 +43,8 @@ export const sqlStateToLockKey = (sqlState: string | undefined): number =>
 export const lockKeyToSqlState = (key: number): string | null =>
   key === 0 ? null : key.toString(36).toUpperCase().padStart(5, "0");
 
-/** Returns a role as the second key of an advisory lock. */
-export const roleLockKey = (role: string): number => createHash("sha256").update(role).digest().readUInt32BE() >>> 1;
+/** Returns a hash of a text, such as the name of a role, as the second key of an advisory lock. */
+export const textLockKey = (text: string): number => createHash("sha256").update(text).digest().readUInt32BE() >>> 1;
 
 /** Maximum number of locks `rejectedResult` of a manager, because each takes a place in the server's memory. */
 export const maxRejectedResultLocks = 100;

@@ -1,5 +1,5 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import { lockClasses, roleLockKey } from "../../shared/postgres/advisoryLocks.js";
+import { lockClasses, textLockKey } from "../../shared/postgres/advisoryLocks.js";
 import { isSessionSql } from "../../shared/postgres/applicationNames.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
@@ -66,7 +66,7 @@ export async function readTableRoles(
   );
   return rows.map((row) => ({
     ...row,
-    problem: row.problem ?? (refusedKeys.has(roleLockKey(row.role)) ? unopened : null),
+    problem: row.problem ?? (refusedKeys.has(textLockKey(row.role)) ? unopened : null),
   }));
 }
 
