@@ -102,39 +102,24 @@ export function bucketOf(seconds: number): number {
   return low;
 }
 
-export function addCounts(a: TaskCounts, b: TaskCounts): TaskCounts {
-  return {
-    started: a.started + b.started,
-    done: a.done + b.done,
-    failed: a.failed + b.failed,
-    gone: a.gone + b.gone,
-    held: a.held + b.held,
-    released: a.released + b.released,
-    rescued: a.rescued + b.rescued,
-    rescues: a.rescues + b.rescues,
-    reconnects: a.reconnects + b.reconnects,
-  };
+/** Adds the numbers that have the same name. */
+export function addCounts<Name extends string>(
+  a: Readonly<Record<Name, number>>,
+  b: Readonly<Record<Name, number>>,
+): Readonly<Record<Name, number>> {
+  const before = new Map(Object.entries<number>(a));
+  const sums = Object.entries<number>(b).map(([name, count]) => [name, (before.get(name) ?? 0) + count]);
+  return { ...a, ...Object.fromEntries(sums) };
 }
 
 export function countRetries(sqlstates: readonly string[]): RetryCounts {
-  return sqlstates.reduce<RetryCounts>((counts, code) => addRetries(counts, { [code.slice(0, 2)]: 1 }), {});
+  return sqlstates.reduce<RetryCounts>((counts, code) => addCounts(counts, { [code.slice(0, 2)]: 1 }), {});
 }
 
-export function addRetries(a: RetryCounts, b: RetryCounts): RetryCounts {
-  return { ...a, ...Object.fromEntries(Object.entries(b).map(([key, count]) => [key, (a[key] ?? 0) + count])) };
-}
-
-export function addWebhooks(a: ManagerStatistics["webhooks"], b: ManagerStatistics["webhooks"]) {
-  const sums = Object.entries(b).map(([name, { accepted, failed, dropped }]): [string, WebhookCounts] => {
-    const before = a[name] ?? { accepted: 0, failed: 0, dropped: 0 };
-    return [
-      name,
-      {
-        accepted: before.accepted + accepted,
-        failed: before.failed + failed,
-        dropped: before.dropped + dropped,
-      },
-    ];
+export function addWebhooks(a: ManagerStatistics["webhooks"], b: ManagerStatistics["webhooks"]): typeof a {
+  const sums = Object.entries(b).map(([name, counts]) => {
+    const before = a[name];
+    return [name, before === undefined ? counts : addCounts(before, counts)] as const;
   });
   return { ...a, ...Object.fromEntries(sums) };
 }

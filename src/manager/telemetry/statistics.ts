@@ -1,9 +1,9 @@
 import type { FromManager } from "../../shared/ipc/managerMessages.js";
 import type { RunResult } from "../../shared/ipc/run.js";
 import {
-  addRetries,
   addWebhooks,
   bucketOf,
+  addCounts,
   countRetries,
   noCounts,
   type ManagerStatistics,
@@ -82,7 +82,7 @@ export class Statistics {
   }
 
   retried(sqlstates: readonly string[]): void {
-    this.#counters.retries = addRetries(this.#counters.retries, countRetries(sqlstates));
+    this.#counters.retries = addCounts(this.#counters.retries, countRetries(sqlstates));
     this.touch();
   }
 
