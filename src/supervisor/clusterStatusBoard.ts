@@ -4,7 +4,6 @@ import type { Entry } from "../shared/config/types.js";
 import {
   addCounts,
   addDurations,
-  addRetries,
   addWebhooks,
   noCounts,
   noDurations,
@@ -44,7 +43,8 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
   #role: ClusterRole = "seeking";
   #ready = false;
   #since = new Date();
-  #controlPid: number | null = null;
+  /** Of the backend of the control connection. Null if the connection has ended. */
+  controlPid: number | null = null;
 
   get role(): ClusterRole {
     return this.#role;
@@ -56,15 +56,6 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
 
   get since(): Date {
     return this.#since;
-  }
-
-  get controlPid(): number | null {
-    return this.#controlPid;
-  }
-
-  /** @param pid of the backend of the control connection, or null if the connection has ended */
-  setControlPid(pid: number | null): void {
-    this.#controlPid = pid;
   }
 
   manager(key: string): ManagerView | null {
@@ -101,12 +92,11 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
 
   follow({ key }: Entry, manager: ManagerThread): void {
     this.#keys.set(manager, key);
-    this.#add(key, {
-      state: "starting",
-      since: new Date(),
-      reason: null,
-      ...noWork,
-    });
+    // When an entry's manager is replaced, the new manager's counters continue those of the old manager.
+    const { counts, claims, runs, waits } = this.#managers.get(key) ?? noWork;
+    const start = { state: "starting", since: new Date(), reason: null } as const;
+    this.#managers.set(key, { ...noWork, ...start, counts, claims, runs, waits });
+    this.emit("changed", key);
     manager.on("ready", () => this.#setState(manager, "working", null));
     manager.on("asleep", () => {
       this.#update(manager, (view) => ({ ...view, ...idle }));
@@ -153,13 +143,6 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
     const view = key === undefined ? undefined : this.#managers.get(key);
     if (key !== undefined && view !== undefined) this.#managers.set(key, change(view));
   }
-
-  #add(key: string, initial: ManagerView): void {
-    // When an entry's manager is replaced, the new manager's counters continue those of the old manager.
-    const { counts, claims, runs, waits } = this.#managers.get(key) ?? initial;
-    this.#managers.set(key, { ...initial, counts, claims, runs, waits });
-    this.emit("changed", key);
-  }
 }
 
 function withStatistics(view: ManagerView, statistics: ManagerStatistics): ManagerView {
@@ -167,7 +150,7 @@ function withStatistics(view: ManagerView, statistics: ManagerStatistics): Manag
   return {
     ...view,
     counts: addCounts(view.counts, counts),
-    retries: addRetries(view.retries, retries),
+    retries: addCounts(view.retries, retries),
     webhooks: addWebhooks(view.webhooks, webhooks),
     claims: addDurations(view.claims, claims),
     runs: addDurations(view.runs, runs),

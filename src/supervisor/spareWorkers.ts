@@ -30,8 +30,12 @@ export class SpareWorkers {
   /** Starts idle threads, so that there are at least `count`, and keeps at most `most` from then on. */
   keep(count: number, most = count): void {
     this.#most = most;
-    for (let missing = count - this.#workers.size; missing > 0; missing -= 1) this.#add(startWorker());
-    for (const spare of [...this.#workers].slice(most)) this.#end(spare);
+    while (this.#workers.size < count) {
+      const spare = startWorker();
+      this.#workers.add(spare);
+      this.#dropAtEnd(spare);
+    }
+    this.#endSurplus();
   }
 
   /** Returns an idle thread, or a new one. From then on the thread belongs to the caller. */
@@ -48,7 +52,7 @@ export class SpareWorkers {
     removeListeners(spare);
     this.#workers = new Set([spare, ...this.#workers]);
     this.#dropAtEnd(spare);
-    for (const surplus of [...this.#workers].slice(this.#most)) this.#end(surplus);
+    this.#endSurplus();
   }
 
   async terminate(): Promise<void> {
@@ -58,20 +62,17 @@ export class SpareWorkers {
     await Promise.all(spare.map(({ worker }) => worker.terminate()));
   }
 
-  #add(spare: ManagerWorker): void {
-    this.#workers.add(spare);
-    this.#dropAtEnd(spare);
-  }
-
   /** If the cause of a thread's end persists, the thread that a manager gets in its place reports it. */
   #dropAtEnd(spare: ManagerWorker): void {
     spare.worker.on("error", () => this.#workers.delete(spare));
     spare.worker.on("exit", () => this.#workers.delete(spare));
   }
 
-  #end(spare: ManagerWorker): void {
-    this.#workers.delete(spare);
-    void spare.worker.terminate();
+  #endSurplus(): void {
+    for (const spare of [...this.#workers].slice(this.#most)) {
+      this.#workers.delete(spare);
+      void spare.worker.terminate();
+    }
   }
 }
 

@@ -101,12 +101,12 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
     this.board.on("changed", () => this.#offerIfFutile());
     this.#leadership.on("connected", (pid) => {
-      this.board.setControlPid(pid);
+      this.board.controlPid = pid;
       this.#registry.retryOnServer(this.#leadership.target);
     });
     this.#leadership.on("failed", (reason) => this.emit("unreachable", reason));
     this.#leadership.on("lost", () => {
-      this.board.setControlPid(null);
+      this.board.controlPid = null;
       this.board.setRole("seeking");
     });
     this.#leadership.on("released", () => this.#enqueueChange(async () => void (await this.#readReleased())));
