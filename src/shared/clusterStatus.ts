@@ -43,5 +43,4 @@ export interface ClusterView {
   on(event: "changed" | "released", listener: () => void): unknown;
   on(event: "worked", listener: (key: string) => void): unknown;
   off(event: "changed", listener: () => void): unknown;
-  off(event: "worked", listener: (key: string) => void): unknown;
 }

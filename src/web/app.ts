@@ -11,9 +11,8 @@ import { limitedBodies, type HttpLimits } from "./http/limits.js";
 import { isLocalOnly, sameOriginOnly, securityHeaders, type Reach } from "./http/middleware.js";
 import { accessReader, tokenRequired, type AccessReader, type ProxyLogin, type Tokens } from "./http/token.js";
 import type { ConnectionLimit } from "./http/connectionLimit.js";
-import { mountOf } from "./http/mount.js";
+import { mountOf, senderOf, type Sender } from "./http/mount.js";
 import { rareReport } from "./http/rareReport.js";
-import { senderOf, type Sender } from "./http/sender.js";
 import type { Metrics } from "./metrics/metrics.js";
 import { createOpenApi } from "./api/openApi.js";
 import { statusByCode, ApiError, type ApiErrorCode, type ValueError } from "./errors.js";
@@ -79,7 +78,7 @@ function addProbes(
 
 function createApi(context: AppContext, accessOf: AccessReader): Hono {
   const routes = apiRoutes(context);
-  const document = createOpenApi(routes, { base: "/api", version: context.version });
+  const document = createOpenApi(routes, context.version);
   const api = new Hono();
   api.get("/openapi.json", (request) =>
     request.json({ ...document, servers: [{ url: mountOf(request).base || "/" }] }),

@@ -1,3 +1,7 @@
+import { toReport } from "../shared/errors.js";
+import type { valueErrorSchema } from "./api/model.js";
+import type { z } from "zod";
+
 export const statusByCode = {
   INVALID: 400,
   UNAUTHORIZED: 401,
@@ -17,11 +21,7 @@ export const statusByCode = {
 export type ApiErrorCode = keyof typeof statusByCode;
 
 /** What is wrong with one value of a request, as in the example of RFC 9457. */
-export interface ValueError {
-  /** A JSON pointer to the value in the body, such as `#/timeout`. Null if it is not known. */
-  readonly pointer: string | null;
-  readonly detail: string;
-}
+export type ValueError = z.infer<typeof valueErrorSchema>;
 
 /** Code, message and errors are sent to the client. */
 export class ApiError extends Error {
@@ -39,3 +39,6 @@ export class ApiError extends Error {
     this.errors = options.errors;
   }
 }
+
+export const reasonOf = (error: unknown): string =>
+  error instanceof ApiError ? error.message : toReport(error).message;

@@ -13,10 +13,9 @@ import {
 import { findBrokenChecks } from "../../tasks/commands/brokenChecks.js";
 import { runInSavepoint } from "../../tasks/commands/savepoint.js";
 import { toRow } from "../../tasks/commands/toRow.js";
-import { readChangePrivileges } from "../../tasks/queries/tableFacts.js";
 import type { WebTable } from "../data/webTable.js";
 import { ApiError } from "../errors.js";
-import { readOnlyError } from "./changeHandlers.js";
+import { readPrivileges } from "./changeHandlers.js";
 import type { AddedTask, NewTaskBody, TaskProblems } from "./changeSchemas.js";
 
 /** One thing that is wrong with a task. */
@@ -33,8 +32,8 @@ interface Problem {
 export async function addOne({ pool, table, changes }: WebTable, body: NewTaskBody): Promise<AddedTask> {
   const added = await pool.change(async (client) => {
     await requireAdding(client, table, body);
-    const row = rowOf(body);
-    if (row === null) throw refusal(body, await findProblems(client, table, body));
+    if (conversionProblem(body) !== null) throw refusal(body, await findProblems(client, table, body));
+    const row = convert(body);
     try {
       const [id = ""] = await addTasks(client, table, [row]);
       return { id };
@@ -59,20 +58,10 @@ export async function checkOne({ pool, table }: WebTable, body: NewTaskBody): Pr
 }
 
 async function requireAdding(client: Client, table: TaskTable, { copy }: NewTaskBody): Promise<void> {
-  if ((await readChangePrivileges(client, table)).readOnly) throw readOnlyError();
+  await readPrivileges(client, table);
   if (copy === undefined) return;
   const { rows } = await client.query(`SELECT FROM ${table.qualified} WHERE id = $1::bigint`, [copy.id]);
   if (rows.length === 0) throw new ApiError("NOT_FOUND", `there is no task ${copy.id} to copy from in this table`);
-}
-
-/** Null if a value is wrong already before the server sees it. */
-function rowOf(body: NewTaskBody): NewRow | null {
-  try {
-    return convert(body);
-  } catch (error) {
-    if (error instanceof PgTaskError) return null;
-    throw error;
-  }
 }
 
 /** @throws PgTaskError */
@@ -104,6 +93,7 @@ async function findProblems(client: Client, table: TaskTable, body: NewTaskBody)
   return [...problems, ...(await findRefusedValues(client, table, convert(rest)))];
 }
 
+/** What is wrong already before the server sees it. */
 function conversionProblem(body: NewTaskBody): string | null {
   try {
     convert(body);

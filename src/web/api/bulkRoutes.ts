@@ -1,23 +1,22 @@
 import { z } from "zod";
-import { isFinalState, type TaskState, taskStates } from "../../shared/taskState.js";
+import { changeableStates, isFinalState, type TaskState, taskStates } from "../../shared/taskState.js";
 import { describeChange, webRemedies } from "../../tasks/commands/describeChange.js";
 import { findMatching } from "../../tasks/queries/listTasks.js";
-import { BulkChanges, changeableStates } from "../data/bulkChange.js";
+import { BulkChanges } from "../data/bulkChange.js";
 import type { WebTable } from "../data/webTable.js";
 import { ApiError } from "../errors.js";
-import type { Sender } from "../http/sender.js";
+import type { Sender } from "../http/mount.js";
 import { checkChange, makeChange } from "./changeHandlers.js";
-import { changeEffectsSchema } from "./changeSchemas.js";
+import { changeEffectsSchema, stateChangeSchema } from "./changeSchemas.js";
 import { flag, list, model, object, taskIdSchema, text, textOrNull, whole } from "./model.js";
-import type { Route } from "./route.js";
-import type { OnTable } from "./tableRoutes.js";
+import type { OnTable, Route } from "./route.js";
 import { filterFromQuery } from "./taskHandlers.js";
 import { taskFilterShape } from "./taskSchemas.js";
 
 const bulkBodySchema = model(
   "BulkChange",
   z.strictObject({
-    change: z.enum(["stop", "retry", "run-now", "delete"]),
+    change: stateChangeSchema,
     filter: z.strictObject(taskFilterShape).meta({ description: "as the parameters of the list" }),
     start: flag("true: begin as soon as the tasks have been counted; default: wait for `start`").default(false),
   }),
@@ -41,6 +40,11 @@ export const bulkSchema = object("BulkState", {
 
 export type BulkState = z.infer<typeof bulkSchema>;
 type BulkBody = z.output<typeof bulkBodySchema>;
+
+const steps = [
+  { step: "start", summary: "change the tasks that were counted" },
+  { step: "stop", summary: "end it; tasks that it has changed stay changed" },
+] as const;
 
 /** All tasks that match a filter, in one change that goes on without further requests. */
 export function bulkRoutes(
@@ -74,7 +78,7 @@ export function bulkRoutes(
             change: async (ids) =>
               await makeChange(webTable, change, ids, change === "retry" ? finalStates : undefined),
             describe: (result) => describeChange(change, result, webRemedies),
-            onEnd: ({ changed }) => {
+            onEnd: (changed) => {
               if (changed > 0) note(sender, webTable, change, { changed, filter });
             },
           },
@@ -88,24 +92,17 @@ export function bulkRoutes(
       response: bulkSchema,
       handle: async ({ webTable, bulk }) => changesOf(webTable).get(bulk).state(),
     }),
-    onTable("post", "/bulk/{bulk}/start", {
-      summary: "change the tasks that were counted",
-      response: bulkSchema,
-      handle: async ({ webTable, bulk }) => {
-        const found = changesOf(webTable).get(bulk);
-        found.start();
-        return found.state();
-      },
-    }),
-    onTable("post", "/bulk/{bulk}/stop", {
-      summary: "end it; tasks that it has changed stay changed",
-      response: bulkSchema,
-      handle: async ({ webTable, bulk }) => {
-        const found = changesOf(webTable).get(bulk);
-        found.stop();
-        return found.state();
-      },
-    }),
+    ...steps.map(({ step, summary }) =>
+      onTable("post", `/bulk/{bulk}/${step}`, {
+        summary,
+        response: bulkSchema,
+        handle: async ({ webTable, bulk }) => {
+          const found = changesOf(webTable).get(bulk);
+          found[step]();
+          return found.state();
+        },
+      }),
+    ),
   ];
 }
 

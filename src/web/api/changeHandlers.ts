@@ -8,6 +8,7 @@ import { pauseTasks, readPauses, resumeTasks } from "../../tasks/pauses.js";
 import { readChangeEffects, type ChangeEffects } from "../../tasks/queries/changeEffects.js";
 import { readChangePrivileges } from "../../tasks/queries/tableFacts.js";
 import type { WebTable } from "../data/webTable.js";
+import { readOnlyText } from "../data/connectionPool.js";
 import { ApiError } from "../errors.js";
 import type {
   ChangedTask,
@@ -54,8 +55,7 @@ export async function makeChange(
   states?: ChangesBody["states"],
 ): Promise<ChangeResult[]> {
   const results = await pool.change(async (client) => {
-    const privileges = await readChangePrivileges(client, table);
-    if (privileges.readOnly) throw readOnlyError();
+    const privileges = await readPrivileges(client, table);
     const needed = change === "delete" ? ["UPDATE", "DELETE"] : ["UPDATE"];
     const lacking = needed.filter((each) => !(each === "DELETE" ? privileges.delete : privileges.update));
     if (lacking.length > 0) {
@@ -85,8 +85,7 @@ export async function endBlockerOf(
 ): Promise<{ readonly pid: number }> {
   const { pid } = blocker;
   await pool.change(async (client) => {
-    const { readOnly, update, user } = await readChangePrivileges(client, table);
-    if (readOnly) throw readOnlyError();
+    const { update, user } = await readPrivileges(client, table);
     if (!update) throw forbidden("end what blocks tasks", `GRANT UPDATE ON ${table.qualified} TO ${user}`);
     try {
       const ended = await endBlocker(client, table, id, blocker);
@@ -127,12 +126,8 @@ async function changePauses(
 ): Promise<PauseResult> {
   const { pool, table, changes } = webTable;
   const result = await pool.change(async (client) => {
-    const { pause: mayPause, readOnly, user } = await readChangePrivileges(client, table);
-    if (readOnly) throw readOnlyError();
-    if (!mayPause) {
-      const grant = `GRANT SELECT, INSERT, DELETE ON ${table.pauses} TO ${user}`;
-      throw forbidden("pause or resume", grant);
-    }
+    const { pause: mayPause, user } = await readPrivileges(client, table);
+    if (!mayPause) throw forbidden("pause or resume", `GRANT SELECT, INSERT, DELETE ON ${table.pauses} TO ${user}`);
     return await work(client, table);
   });
   webTable.forgetSummary();
@@ -140,5 +135,9 @@ async function changePauses(
   return result;
 }
 
-export const readOnlyError = (): ApiError =>
-  new ApiError("READ_ONLY", "this server is a standby or read-only: only the primary takes changes");
+/** @throws ApiError READ_ONLY */
+export async function readPrivileges(client: Client, table: TaskTable): ReturnType<typeof readChangePrivileges> {
+  const privileges = await readChangePrivileges(client, table);
+  if (privileges.readOnly) throw new ApiError("READ_ONLY", readOnlyText);
+  return privileges;
+}

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { columnList, valueKind, type ColumnName, type ColumnsWith } from "../../shared/taskColumns.js";
-import { finalStates } from "../../shared/taskState.js";
+import { finalStates, type StateChange } from "../../shared/taskState.js";
 import type { NewTask } from "../../tasks/newTask.js";
 import {
   flag,
@@ -27,10 +27,12 @@ export const changedTaskSchema = object("ChangedTask", {
   state: textOrNull("the new state; null if it was deleted"),
 });
 
+export const stateChangeSchema = z.enum(["stop", "retry", "run-now", "delete"] satisfies StateChange[]);
+
 export const changesBodySchema = model(
   "Changes",
   z.strictObject({
-    change: z.enum(["stop", "retry", "run-now", "delete"]),
+    change: stateChangeSchema,
     ids: z.array(taskIdSchema).min(1).max(maxChangedTasks).meta({ description: "the tasks" }),
     states: z
       .array(z.enum(finalStates))

@@ -1,13 +1,12 @@
 import { z } from "zod";
 import { statusByCode } from "../errors.js";
 import type { Route } from "./route.js";
-import { models } from "./model.js";
-import { problemSchema } from "./model.js";
+import { models, problemSchema } from "./model.js";
 
-export function createOpenApi(
-  routes: readonly Route[],
-  options: { readonly base: string; readonly version: string },
-): object {
+/** The path of the API. */
+const base = "/api";
+
+export function createOpenApi(routes: readonly Route[], version: string): object {
   const { schemas } = z.toJSONSchema(models, {
     uri: (id) => `#/components/schemas/${id}`,
     unrepresentable: "any",
@@ -16,12 +15,12 @@ export function createOpenApi(
     openapi: "3.1.0",
     info: {
       title: "pg-task",
-      version: options.version,
+      version,
       description: "Reads and changes the tasks of the configured tables.",
     },
     servers: [{ url: "/" }],
     security: [{ token: [] }],
-    paths: { ...paths(routes, options.base), [`${options.base}/events`]: { get: eventsOperation } },
+    paths: { ...paths(routes), [`${base}/events`]: { get: eventsOperation } },
     components: {
       securitySchemes: { token: { type: "http", scheme: "bearer" } },
       schemas: Object.fromEntries(Object.entries(schemas).map(([name, schema]) => [name, withoutMeta(schema)])),
@@ -59,7 +58,7 @@ const eventsOperation = {
   },
 };
 
-function paths(routes: readonly Route[], base: string): Record<string, object> {
+function paths(routes: readonly Route[]): Record<string, object> {
   const result: Record<string, Record<string, object>> = {};
   for (const route of routes) {
     (result[`${base}${route.path}`] ??= {})[route.method] = operation(route);

@@ -1,6 +1,5 @@
 import { hostname } from "node:os";
 import { appliedVersion, latestVersion } from "../../manager/schema/migrations.js";
-import { toReport } from "../../shared/errors.js";
 import type { ClusterView } from "../../shared/clusterStatus.js";
 import type { Client } from "../../shared/postgres/client.js";
 import {
@@ -12,7 +11,7 @@ import {
 } from "../../tasks/queries/clusterProcesses.js";
 import { readSessions } from "../../tasks/queries/executorSessions.js";
 import { serverNames, type WebTable } from "../data/webTable.js";
-import { ApiError } from "../errors.js";
+import { reasonOf } from "../errors.js";
 import type { ApiContext, ControlDatabase } from "./route.js";
 import type { ProcessInfo, Processes } from "./schemas.js";
 import { managerInfo } from "./status.js";
@@ -93,8 +92,6 @@ async function readManagerOf(cluster: ClusterView, table: WebTable): Promise<Pro
     return { ...base, ...unknown, error: reasonOf(error) };
   }
 }
-
-const reasonOf = (error: unknown): string => (error instanceof ApiError ? error.message : toReport(error).message);
 
 const processInfo = ({ pid, address, since, user }: ServerProcess, ownPid: number | null): ProcessInfo => ({
   pid,

@@ -4,9 +4,10 @@ import type { ClusterView } from "../../shared/clusterStatus.js";
 import type { Log } from "../../shared/log.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import type { ConnectionPool } from "../data/connectionPool.js";
+import type { WebTable } from "../data/webTable.js";
 import type { WebTables } from "../data/webTables.js";
 import { ApiError } from "../errors.js";
-import { senderOf, type Sender } from "../http/sender.js";
+import { senderOf, type Sender } from "../http/mount.js";
 import { taskIdSchema } from "./model.js";
 
 const nothing = z.strictObject({});
@@ -37,7 +38,7 @@ interface Operation<Query extends z.ZodObject, Body extends z.ZodType, Response 
 }
 
 /** A validated request. `table`, `id` and `bulk` are "" if the path has no such parameter. */
-export interface Request<Query, Body> {
+interface Request<Query, Body> {
   readonly table: string;
   readonly id: string;
   readonly bulk: string;
@@ -55,7 +56,7 @@ export interface Route extends Operation<z.ZodObject, z.ZodType, z.ZodType> {
   readonly mount: (app: Hono) => void;
 }
 
-export type Answered<Query extends z.ZodObject, Body extends z.ZodType, Response extends z.ZodType, Given> = Operation<
+type Answered<Query extends z.ZodObject, Body extends z.ZodType, Response extends z.ZodType, Given> = Operation<
   Query,
   Body,
   Response
@@ -101,6 +102,20 @@ export function defineRoute<
     mount: (app) => void app.on(method, path.replace(/\{(\w+)\}/g, ":$1"), respond),
   };
 }
+
+export function routesOfTables(tables: WebTables) {
+  return <R extends z.ZodType, Q extends z.ZodObject, B extends z.ZodType>(
+    method: Route["method"],
+    path: string,
+    { handle, ...operation }: Answered<Q, B, R, Request<z.output<Q>, z.output<B>> & { readonly webTable: WebTable }>,
+  ): Route =>
+    defineRoute<R, Q, B>(method, `/tables/{table}${path}`, {
+      ...operation,
+      handle: async (request) => await handle({ ...request, webTable: tables.byId(request.table) }),
+    });
+}
+
+export type OnTable = ReturnType<typeof routesOfTables>;
 
 /** @throws ApiError INVALID if a parameter is given twice */
 function singleValues(given: Readonly<Record<string, readonly string[]>>): Record<string, string> {

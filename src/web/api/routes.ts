@@ -1,7 +1,7 @@
 import type { Log } from "../../shared/log.js";
 import { readOptionColumns } from "../../tasks/queries/columnDefaults.js";
 import type { WebTable } from "../data/webTable.js";
-import type { Sender } from "../http/sender.js";
+import type { Sender } from "../http/mount.js";
 import { addOne, checkOne } from "./addHandlers.js";
 import { bulkRoutes } from "./bulkRoutes.js";
 import { checkChange, changeMany, changeOne, endBlockerOf, pause, resume } from "./changeHandlers.js";
@@ -19,9 +19,8 @@ import {
   resumeBodySchema,
   taskProblemsSchema,
 } from "./changeSchemas.js";
-import { routesOfTables, type OnTable } from "./tableRoutes.js";
 import { readProcesses } from "./processHandlers.js";
-import { defineRoute, type ApiContext, type Route } from "./route.js";
+import { defineRoute, routesOfTables, type ApiContext, type OnTable, type Route } from "./route.js";
 import { readNext, readScheduleList } from "./scheduleHandlers.js";
 import {
   clusterSchema,
@@ -60,6 +59,21 @@ const actions = [
   { action: "pause", summary: "pause a schedule that waits: its plan becomes infinity" },
   { action: "resume", summary: "resume a paused schedule: its plan becomes its next time" },
   { action: "delete", summary: "delete a task that does not run" },
+] as const;
+
+const pauseActions = [
+  {
+    action: "pause",
+    summary: "start no more tasks of a group, or of the whole table; running ones finish",
+    body: pauseBodySchema,
+    change: pause,
+  },
+  {
+    action: "resume",
+    summary: "end the pause of a group, or of the whole table",
+    body: resumeBodySchema,
+    change: resume,
+  },
 ] as const;
 
 /** All but the event stream. */
@@ -220,26 +234,18 @@ function changeRoutes(log: Log, onTable: OnTable): Route[] {
       response: changeEffectsSchema,
       handle: async ({ webTable, body }) => await checkChange(webTable, body),
     }),
-    onTable("post", "/pause", {
-      summary: "start no more tasks of a group, or of the whole table; running ones finish",
-      body: pauseBodySchema,
-      response: pauseResultSchema,
-      handle: async ({ webTable, body, sender }) => {
-        const result = await pause(webTable, body);
-        if (result.changed) note(sender, webTable, "pause", { group: result.group });
-        return result;
-      },
-    }),
-    onTable("post", "/resume", {
-      summary: "end the pause of a group, or of the whole table",
-      body: resumeBodySchema,
-      response: pauseResultSchema,
-      handle: async ({ webTable, body, sender }) => {
-        const result = await resume(webTable, body);
-        if (result.changed) note(sender, webTable, "resume", { group: result.group });
-        return result;
-      },
-    }),
+    ...pauseActions.map(({ action, summary, body: bodySchema, change }) =>
+      onTable("post", `/${action}`, {
+        summary,
+        body: bodySchema,
+        response: pauseResultSchema,
+        handle: async ({ webTable, body, sender }) => {
+          const result = await change(webTable, body);
+          if (result.changed) note(sender, webTable, action, { group: result.group });
+          return result;
+        },
+      }),
+    ),
     onTable("post", "/tasks/{id}/end-blocker", {
       summary: "cancel the statement, or end the connection, of another session that keeps this task waiting",
       body: endBlockerBodySchema,

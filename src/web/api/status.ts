@@ -1,6 +1,5 @@
 import { isServed, type ClusterView, type ManagerView } from "../../shared/clusterStatus.js";
-import { toReport } from "../../shared/errors.js";
-import { ApiError } from "../errors.js";
+import { reasonOf } from "../errors.js";
 import { estimated } from "../../shared/count.js";
 import type { Health, ManagerInfo, TableInfo, TableSummary } from "./schemas.js";
 import type { WebTable } from "../data/webTable.js";
@@ -85,7 +84,6 @@ export async function readTableInfo(cluster: ClusterView, table: WebTable): Prom
   try {
     return { ...base, summary: withRunning(await table.summary(), base.manager), error: null };
   } catch (error) {
-    const message = error instanceof ApiError ? error.message : toReport(error).message;
-    return { ...base, summary: null, error: message };
+    return { ...base, summary: null, error: reasonOf(error) };
   }
 }

@@ -1,10 +1,8 @@
 import { randomUUID } from "node:crypto";
-import { toReport } from "../../shared/errors.js";
-import type { TaskState } from "../../shared/taskState.js";
 import type { ChangeResult } from "../../tasks/commands/changeTasks.js";
 import type { ChangeEffects } from "../../tasks/queries/changeEffects.js";
 import { maxCounted } from "../../tasks/queries/counts.js";
-import { ApiError } from "../errors.js";
+import { ApiError, reasonOf } from "../errors.js";
 
 /** What one request to the server changes. */
 const batchSize = 500;
@@ -19,7 +17,8 @@ export interface BulkSteps {
   readonly readEffects: (ids: readonly string[]) => Promise<ChangeEffects>;
   readonly change: (ids: readonly string[]) => Promise<readonly ChangeResult[]>;
   readonly describe: (result: ChangeResult) => string;
-  readonly onEnd: (bulk: BulkChange) => void;
+  /** Given how many tasks were changed. */
+  readonly onEnd: (changed: number) => void;
 }
 
 /**
@@ -55,10 +54,6 @@ export class BulkChange {
     return this.#phase === "done" || this.#phase === "stopped" || this.#phase === "failed";
   }
 
-  get changed(): number {
-    return this.#changed;
-  }
-
   state() {
     return {
       id: this.id,
@@ -90,7 +85,7 @@ export class BulkChange {
       await work();
     } catch (error) {
       if (this.isOver) return;
-      this.#error = error instanceof ApiError ? error.message : toReport(error).message;
+      this.#error = reasonOf(error);
       this.#end("failed");
     }
   }
@@ -146,17 +141,9 @@ export class BulkChange {
   #end(phase: "done" | "stopped" | "failed"): void {
     this.#phase = phase;
     this.#found = [];
-    this.#steps.onEnd(this);
+    this.#steps.onEnd(this.#changed);
   }
 }
-
-/** The states of tasks that each change can be made to. */
-export const changeableStates = {
-  stop: ["PLAN", "TAKE", "WORK"],
-  retry: ["DONE", "FAIL", "GONE", "STOP"],
-  "run-now": ["PLAN"],
-  delete: ["PLAN", "DONE", "FAIL", "GONE", "STOP"],
-} as const satisfies Readonly<Record<string, readonly TaskState[]>>;
 
 /** In ms. How long what came of a change can be asked for. */
 const keepMs = 15 * 60_000;

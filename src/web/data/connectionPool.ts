@@ -308,12 +308,14 @@ function toApiError(error: unknown): unknown {
   return known === undefined ? error : new ApiError(...known, { cause: error });
 }
 
+export const readOnlyText = "this server is a standby or read-only: only the primary takes changes";
+
 const errorsBySqlState: Readonly<Record<string, [ApiError["code"], string]>> = {
   [queryCanceled]: ["TOO_SLOW", "the query took too long: use a narrower filter"],
   [lockNotAvailable]: ["CONFLICT", "locked by another session: try again"],
   [deadlockDetected]: ["CONFLICT", "locked by another session: try again"],
   [insufficientPrivilege]: ["FORBIDDEN", "the entry's user lacks the privilege for this"],
-  [readOnlyTransaction]: ["READ_ONLY", "this server is a standby or read-only: only the primary takes changes"],
+  [readOnlyTransaction]: ["READ_ONLY", readOnlyText],
   [undefinedTable]: ["UNAVAILABLE", "the table does not exist (yet)"],
   [invalidSchemaName]: ["UNAVAILABLE", "the table does not exist (yet)"],
 };

@@ -37,12 +37,9 @@ export class History {
     span.sessions = view.sessions;
     // If the counter is lower than before, it belongs to a new manager, which counts from zero.
     const isNewManager = last === null || last.counts.started > view.counts.started;
-    const since = (name: "started" | "done" | "failed" | "gone"): number =>
-      view.counts[name] - (isNewManager ? 0 : last.counts[name]);
-    span.started += since("started");
-    span.done += since("done");
-    span.failed += since("failed");
-    span.gone += since("gone");
+    for (const name of ["started", "done", "failed", "gone"] as const) {
+      span[name] += view.counts[name] - (isNewManager ? 0 : last.counts[name]);
+    }
     span.runs = addDurations(span.runs, addDurations(view.runs, isNewManager ? noDurations : last.runs, -1));
     span.waits = addDurations(span.waits, addDurations(view.waits, isNewManager ? noDurations : last.waits, -1));
   }

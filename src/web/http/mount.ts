@@ -33,7 +33,7 @@ export function mountRequest(request: IncomingMessage, mounted: Mounted): void {
   known.set(request, mounted);
 }
 
-function incomingOf(context: Context): IncomingMessage {
+export function incomingOf(context: Context): IncomingMessage {
   const { incoming }: HttpBindings = context.env;
   return incoming;
 }
@@ -43,5 +43,23 @@ export const mountOf = (context: Context): Mounted =>
 
 export const noteUser = (context: Context, user: string): void => void users.set(incomingOf(context), user);
 
-/** Whom a proxy or the program has logged in. */
-export const userOf = (context: Context): string | undefined => users.get(incomingOf(context));
+const maxForwarded = 200;
+
+export interface Sender {
+  readonly from: string;
+  /** As a proxy says, or a client that pretends to be one. */
+  readonly forwardedFor?: string;
+  /** Whom a proxy or the program has logged in. */
+  readonly user?: string;
+}
+
+export function senderOf(context: Context): Sender {
+  const incoming = incomingOf(context);
+  const user = users.get(incoming);
+  const forwarded = context.req.header("x-forwarded-for")?.slice(0, maxForwarded);
+  return {
+    from: incoming.socket.remoteAddress ?? "",
+    ...(forwarded === undefined ? {} : { forwardedFor: forwarded }),
+    ...(user === undefined ? {} : { user }),
+  };
+}

@@ -3,12 +3,10 @@ import type { HttpBindings } from "@hono/node-server";
 import type { Context, MiddlewareHandler } from "hono";
 import { isIPv6, type BlockList } from "node:net";
 import { ApiError } from "../errors.js";
-import { mountOf, noteUser, type Login } from "./mount.js";
+import { incomingOf, mountOf, noteUser, type Login } from "./mount.js";
 import type { ConnectionLimit } from "./connectionLimit.js";
 
 type Access = "full" | "readonly";
-
-const accessHeader = "Pg-Task-Access";
 
 export interface Tokens {
   readonly full: string;
@@ -68,7 +66,7 @@ export function accessReader(
 function loginOf(context: Context, proxyLogin: ProxyLogin | null): Login | null {
   const { login, isForeign } = mountOf(context);
   if (isForeign || proxyLogin === null) return login;
-  const { incoming }: HttpBindings = context.env;
+  const incoming = incomingOf(context);
   const address = incoming.socket.remoteAddress?.replace(/^::ffff:(?=[\d.]+$)/, "") ?? "";
   const isTrusted = proxyLogin.proxies.check(address, isIPv6(address) ? "ipv6" : "ipv4");
   // Several headers of the name are joined by commas: the proxy has then added its own to that of a client.
@@ -91,7 +89,7 @@ export function tokenRequired(accessOf: AccessReader, connections: ConnectionLim
     const isLimited = !mountOf(context).isForeign;
     if (isLimited && !connections.trust(incoming, outgoing))
       throw new ApiError("BUSY", "too many connections are in use");
-    context.header(accessHeader, access);
+    context.header("Pg-Task-Access", access);
     if (user !== null) {
       noteUser(context, user);
       context.header("Pg-Task-User", encodeURIComponent(user));

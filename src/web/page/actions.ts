@@ -1,14 +1,16 @@
 import type { TaskSummary } from "../../tasks/types.js";
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { exactly } from "../../shared/count.js";
+import type { StateChange } from "../../shared/taskState.js";
 import type { ChangeEffects } from "../../tasks/queries/changeEffects.js";
 import type { Schedule } from "../../tasks/queries/schedules.js";
-import { mayChange, post, problemText } from "./apiClient.js";
+import { mayChange, post } from "./apiClient.js";
 import { announce, ask } from "./dialog.js";
 import { confirmChange, readEffects } from "./effects.js";
 import { useKeptFocus } from "./focus.js";
+import { useActions } from "./parts.js";
 
 export type ActedTask = Pick<TaskSummary, "id" | "state" | "plan" | "rule" | "repeat"> & {
   held?: boolean;
@@ -16,7 +18,7 @@ export type ActedTask = Pick<TaskSummary, "id" | "state" | "plan" | "rule" | "re
 };
 
 interface Action {
-  readonly name: "stop" | "retry" | "run-now" | "pause" | "resume" | "delete";
+  readonly name: StateChange | "pause" | "resume";
   readonly label: string;
   readonly done: string;
 }
@@ -58,10 +60,7 @@ export function scheduleActions({
 }
 
 /** What the question before an action says. An empty text: it is only asked if there is more to say. */
-function questionOf(
-  name: "stop" | "retry" | "run-now" | "delete",
-  { state, rule, repeat }: ActedTask,
-): { text: string; confirm: string } {
+function questionOf(name: StateChange, { state, rule, repeat }: ActedTask): { text: string; confirm: string } {
   const endsSchedule = state === "PLAN" && (rule !== null || repeat !== null) ? " Its schedule ends with it." : "";
   switch (name) {
     case "stop":
@@ -121,31 +120,21 @@ export function Actions(props: {
   deleted?: () => void;
 }): VNode {
   const { table, task, done, deleted = done } = props;
-  const [problem, setProblem] = useState<string | null>(null);
-  const busy = useRef(false);
+  const { run, failure } = useActions(done);
   const container = useRef<HTMLElement>(null);
   useKeptFocus(
     () => container.current,
     () => () => container.current?.querySelector("button") ?? container.current,
   );
-  const run = async (action: Action): Promise<void> => {
-    if (busy.current) return;
-    busy.current = true;
-    try {
-      const wanted = await confirmed(table, action, task);
-      busy.current = wanted !== null;
-      if (wanted === null) return;
-      const { withoutWaiting, note } = wanted;
-      await post(`/tables/${table}/tasks/${task.id}/${withoutWaiting ? "retry-without-waiting" : action.name}`);
-      setProblem(null);
-      announce(`Task ${task.id} ${action.done}.${note}`);
-      if (action.name === "delete") deleted();
-      else done();
-    } catch (error) {
-      setProblem(problemText(error));
-      done();
-    }
-    busy.current = false;
+  const press = (action: Action) => async (): Promise<boolean> => {
+    const wanted = await confirmed(table, action, task);
+    if (wanted === null) return false;
+    const { withoutWaiting, note } = wanted;
+    await post(`/tables/${table}/tasks/${task.id}/${withoutWaiting ? "retry-without-waiting" : action.name}`);
+    announce(`Task ${task.id} ${action.done}.${note}`);
+    if (action.name === "delete") deleted();
+    else done();
+    return true;
   };
   if (!mayChange.value) return html`<span class="actions"></span>`;
   return html`<span
@@ -162,11 +151,11 @@ export function Actions(props: {
           key=${action.name}
           class=${`a-${action.name}`}
           title=${action.label}
-          onClick=${() => void run(action)}
+          onClick=${() => void run(press(action))}
         >
           ${action.label}
         </button>`,
     )}
-    ${problem !== null && html`<span class="problem" role="alert">${problem}</span>`}
+    ${failure}
   </span>`;
 }

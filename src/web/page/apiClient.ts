@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 import type { TaskProblems } from "../api/changeSchemas.js";
-import { base } from "./base.js";
+import { base } from "./router.js";
 
 export type ValueError = TaskProblems["errors"][number];
 
@@ -174,6 +174,5 @@ export async function post(path: string, body?: object): Promise<Response> {
 /** @throws RequestError */
 export async function postJson<T>(path: string, body: object): Promise<T> {
   const response = await post(path, body);
-  const value: T = JSON.parse(await response.text());
-  return value;
+  return JSON.parse(await response.text());
 }

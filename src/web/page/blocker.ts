@@ -1,13 +1,12 @@
 import { html } from "htm/preact";
 import type { ComponentChildren, VNode } from "preact";
-import { useRef, useState } from "preact/hooks";
 import type { TaskDetail } from "../api/taskSchemas.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { printableLine, printableText } from "../../shared/printable.js";
-import { mayChange, postJson, problemText } from "./apiClient.js";
+import { mayChange, postJson } from "./apiClient.js";
 import { Code } from "./code.js";
 import { announce, ask } from "./dialog.js";
-import { Facts, Time, unknown } from "./parts.js";
+import { Facts, Time, unknown, useActions } from "./parts.js";
 
 type Blocker = TaskDetail["reasons"][number]["blockers"][number];
 
@@ -38,20 +37,13 @@ const terminate: Ending = {
 export function BlockerView(props: { table: string; task: string; blocker: Blocker; done: () => void }): VNode {
   const { table, task, blocker, done } = props;
   const { pid, user, name, state, since, started, query, endable } = blocker;
-  const [problem, setProblem] = useState<string | null>(null);
-  const busy = useRef(false);
-  const press = async ({ how, label, confirm, effect, done: text }: Ending): Promise<void> => {
-    if (busy.current || !(await isConfirmed(blocker, { label, confirm, effect }))) return;
-    busy.current = true;
-    try {
-      await postJson(`/tables/${table}/tasks/${task}/end-blocker`, { pid, started, how });
-      setProblem(null);
-      announce(`${text}: server process ${pid}.`);
-    } catch (error) {
-      setProblem(problemText(error));
-    }
-    busy.current = false;
+  const { run, failure } = useActions(done);
+  const press = (ending: Ending) => async (): Promise<boolean> => {
+    if (!(await isConfirmed(blocker, ending))) return false;
+    await postJson(`/tables/${table}/tasks/${task}/end-blocker`, { pid, started, how: ending.how });
+    announce(`${ending.done}: server process ${pid}.`);
     done();
+    return true;
   };
   // A statement that has ended cannot be cancelled.
   const endings =
@@ -69,8 +61,8 @@ export function BlockerView(props: { table: string; task: string; blocker: Block
       <${Facts} class="settings" rows=${rows} />
     </details>
     <span class="actions">
-      ${endings.map((ending) => html`<button type="button" key=${ending.how} onClick=${() => void press(ending)}>${ending.label}</button>`)}
-      ${problem !== null && html`<span class="problem" role="alert">${problem}</span>`}
+      ${endings.map((ending) => html`<button type="button" key=${ending.how} onClick=${() => void run(press(ending))}>${ending.label}</button>`)}
+      ${failure}
     </span>
   </div>`;
 }
@@ -79,10 +71,7 @@ const shown = (text: string | null): string => (text === null || text === "" ? u
 
 const maxShown = 300;
 
-async function isConfirmed(
-  { pid, user, name, query }: Blocker,
-  { label, confirm, effect }: Pick<Ending, "label" | "confirm" | "effect">,
-): Promise<boolean> {
+async function isConfirmed({ pid, user, name, query }: Blocker, { label, confirm, effect }: Ending): Promise<boolean> {
   const statement = query === null || query === "" ? null : printableLine(firstLine(query.trim()).slice(0, maxShown));
   const answer = await ask({
     title: `${label}?`,

@@ -3,7 +3,7 @@ import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { BulkState } from "../api/bulkRoutes.js";
 import { getJson, postJson, problemText } from "./apiClient.js";
-import { finalStates } from "../../shared/taskState.js";
+import { changeableStates, finalStates } from "../../shared/taskState.js";
 import { confirmChange } from "./effects.js";
 import { numberText } from "./format.js";
 import { useResource } from "./resource.js";
@@ -78,10 +78,12 @@ export function BulkBar(props: { table: string; filter: URLSearchParams; done: (
   const hasEnded = filter.has("endedFrom") || filter.has("endedTo");
   const states: readonly string[] = given.length === 0 && hasEnded ? finalStates : given;
   // Whoever retries all names the states, because DONE is among them.
-  const possible = changes.filter(
-    ({ name, states: needed }) =>
-      (name !== "retry" || given.length > 0) && (states.length === 0 || states.some((state) => needed.includes(state))),
-  );
+  const possible = changes.filter(({ name }) => {
+    const needed: readonly string[] = changeableStates[name];
+    return (
+      (name !== "retry" || given.length > 0) && (states.length === 0 || states.some((each) => needed.includes(each)))
+    );
+  });
   return html`${
     ended !== null &&
     html`<${OutcomeNotice}

@@ -28,9 +28,9 @@ interface Draft {
 export function useDraft(name: string, initial: () => Content): Draft {
   const key = `pg-task draft ${name}`;
   const [isRestored, setIsRestored] = useState(() => sessionStorage.getItem(key) !== null);
-  const [content, setContent] = useState(() => {
+  const [content, setContent] = useState((): Content => {
     const stored = sessionStorage.getItem(key);
-    return stored === null ? initial() : parsed(stored);
+    return stored === null ? initial() : JSON.parse(stored);
   });
   const change = (changes: Partial<Content>): void => {
     const next = { ...content, ...changes };
@@ -43,9 +43,4 @@ export function useDraft(name: string, initial: () => Content): Draft {
     setContent(initial());
   };
   return { content, isKept: sessionStorage.getItem(key) !== null, isRestored, change, discard };
-}
-
-function parsed(stored: string): Content {
-  const content: Content = JSON.parse(stored);
-  return content;
 }

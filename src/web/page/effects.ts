@@ -1,18 +1,17 @@
 import { isSome } from "../../shared/count.js";
 import { printableLine } from "../../shared/printable.js";
+import type { StateChange } from "../../shared/taskState.js";
 import type { ChangeEffects } from "../../tasks/queries/changeEffects.js";
 import { postJson } from "./apiClient.js";
 import { ask } from "./dialog.js";
 import { countText } from "./format.js";
 
-type ChangeName = "stop" | "retry" | "run-now" | "delete";
-
 /** Asks the server what a change would bring about for other tasks, and whether pauses keep the tasks from starting. */
-export const readEffects = async (table: string, change: ChangeName, ids: readonly string[]): Promise<ChangeEffects> =>
+export const readEffects = async (table: string, change: StateChange, ids: readonly string[]): Promise<ChangeEffects> =>
   await postJson<ChangeEffects>(`/tables/${table}/changes/check`, { change, ids });
 
 interface Confirmation {
-  readonly change: ChangeName;
+  readonly change: StateChange;
   readonly count: number;
   readonly title: string;
   readonly texts: readonly string[];
@@ -53,7 +52,7 @@ export async function confirmChange(
   return { withoutWaiting: false, note: "" };
 }
 
-function goneTexts(change: ChangeName, { gone, causes }: ChangeEffects, count: number): string[] {
+function goneTexts(change: StateChange, { gone, causes }: ChangeEffects, count: number): string[] {
   const one = count === 1;
   const isAny = isSome(gone);
   if (isAny === null) return [`Tasks that wait for ${one ? "it" : "them"} become GONE and will not run.`];

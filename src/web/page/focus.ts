@@ -21,11 +21,12 @@ export function useKeptFocus(
   });
 }
 
-export function focusMainSoon(): void {
-  requestAnimationFrame(() => {
-    const main = document.querySelector("main");
-    if (main === null) return;
-    main.tabIndex = -1;
-    main.focus();
-  });
+export function focusMain(): void {
+  const main = document.querySelector("main");
+  if (main === null) return;
+  main.tabIndex = -1;
+  main.focus();
 }
+
+/** After a change of the view. */
+export const focusMainSoon = (): void => void requestAnimationFrame(focusMain);

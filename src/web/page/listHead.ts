@@ -5,6 +5,7 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { mayChange } from "./apiClient.js";
 import { columns, shownColumns } from "./columns.js";
+import { orderBy, SortHead } from "./parts.js";
 import { changedQuery, setQuery } from "./router.js";
 import type { Selection } from "./selection.js";
 import { taskStates } from "../../shared/taskState.js";
@@ -25,48 +26,31 @@ export function ListHead(props: {
   const idOrder = sorted === "" && !isSlowestFirst ? (isOldestFirst ? "ascending" : "descending") : undefined;
   return html`<thead>
     <tr>
-      <th scope="col" aria-sort=${idOrder}>
+      <${SortHead}
+        title="Id"
+        order=${idOrder}
+        hint=${isOldestFirst ? "Newest first" : "Oldest first"}
+        press=${() => reorder(query, idOrder === "descending" ? "oldest" : "newest")}
+      >
         <${SelectAll} tasks=${tasks} selection=${selection} />
-        <button
-          type="button"
-          class="sort"
-          title=${isOldestFirst ? "Newest first" : "Oldest first"}
-          onClick=${() => reorder(query, idOrder === "descending" ? "oldest" : "newest")}
-        >
-          Id${mark(idOrder)}
-        </button>
-      </th>
+      <//>
       ${shownColumns.value.map((column) => {
-        const { name: sort, title } = column;
-        if (sort === "run") {
+        const { name, title } = column;
+        const head = { key: name, column: name, title };
+        if (name === "run") {
           const order = isSlowestFirst ? "descending" : undefined;
-          return html`<th scope="col" key=${sort} data-column=${sort} aria-sort=${order}>
-            <button
-              type="button"
-              class="sort"
-              title="Slowest first"
-              onClick=${() => reorder(query, isSlowestFirst ? "newest" : "slowest")}
-            >
-              ${title}${mark(order)}
-            </button>
-          </th>`;
+          const press = (): void => reorder(query, isSlowestFirst ? "newest" : "slowest");
+          return html`<${SortHead} ...${head} order=${order} hint="Slowest first" press=${press} />`;
         }
-        if (!("sort" in column)) return html`<th scope="col" key=${sort} data-column=${sort}>${title}</th>`;
-        const order = sorted === sort ? "ascending" : sorted === `-${sort}` ? "descending" : undefined;
-        const next = order === undefined ? sort : order === "ascending" ? `-${sort}` : "";
-        return html`<th scope="col" key=${sort} data-column=${sort} aria-sort=${order}>
-          <button type="button" class="sort" title="Sort the tasks on this page" onClick=${() => reorder(query, next)}>
-            ${title}${mark(order)}
-          </button>
-        </th>`;
+        if (!("sort" in column)) return html`<th scope="col" key=${name} data-column=${name}>${title}</th>`;
+        const order = orderBy(name, sorted);
+        const press = (): void => reorder(query, order === undefined ? name : order === "ascending" ? `-${name}` : "");
+        return html`<${SortHead} ...${head} order=${order} hint="Sort the tasks on this page" press=${press} />`;
       })}
       <th scope="col" class="do"><span class="hidden">Actions</span></th>
     </tr>
   </thead>`;
 }
-
-const mark = (order: "ascending" | "descending" | undefined): string =>
-  order === undefined ? "" : order === "ascending" ? " ↑" : " ↓";
 
 /** Orders of the whole list. */
 const orders = ["newest", "oldest", "slowest"] as const;

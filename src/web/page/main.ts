@@ -2,10 +2,10 @@ import { html } from "htm/preact";
 import { render, type VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { ClusterInfo } from "../api/schemas.js";
-import { addBaseToLinks } from "./base.js";
-import { currentUrl, interceptLinks, parseLocation, type PageLocation } from "./router.js";
+import { addBaseToLinks, currentUrl, interceptLinks, parseLocation, type PageLocation } from "./router.js";
 import { AddTaskView } from "./addTask.js";
 import { Dialogs } from "./dialog.js";
+import { focusMain } from "./focus.js";
 import { LoginForm } from "./loginForm.js";
 import { Header } from "./header.js";
 import { Overview } from "./overview.js";
@@ -53,10 +53,7 @@ function MainView(): VNode {
 /** Moves the focus to the content. The link itself would be taken for a link to another view. */
 function skipToMain(event: Event): void {
   event.preventDefault();
-  const main = document.querySelector("main");
-  if (main === null) return;
-  main.tabIndex = -1;
-  main.focus();
+  focusMain();
 }
 
 function content(location: PageLocation, cluster: ClusterInfo | null, now: number): VNode | null {

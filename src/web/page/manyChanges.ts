@@ -1,38 +1,26 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import type { TaskState } from "../../shared/taskState.js";
+import type { StateChange } from "../../shared/taskState.js";
 import { numberText } from "./format.js";
 
 export interface ManyChange {
-  readonly name: "retry" | "run-now" | "stop" | "delete";
+  readonly name: StateChange;
   readonly label: string;
   readonly done: string;
   readonly verb: string;
-  /** In which a task can be changed. */
-  readonly states: readonly string[];
-  /** What is true of tasks in these states. */
+  /** What is true of tasks in the states in which they can be changed. */
   readonly which: string;
 }
 
-const ended: readonly TaskState[] = ["DONE", "FAIL", "GONE", "STOP"];
-
 export const changes: readonly ManyChange[] = [
-  { name: "retry", label: "Retry", done: "planned again", verb: "will run again", states: ended, which: "have ended" },
-  {
-    name: "run-now",
-    label: "Run now",
-    done: "planned for now",
-    verb: "will be due now",
-    states: ["PLAN"],
-    which: "have not begun",
-  },
+  { name: "retry", label: "Retry", done: "planned again", verb: "will run again", which: "have ended" },
+  { name: "run-now", label: "Run now", done: "planned for now", verb: "will be due now", which: "have not begun" },
   {
     name: "stop",
     label: "Stop",
     done: "stopped",
     verb: "will be stopped. Runs are cancelled",
-    states: ["PLAN", "TAKE", "WORK"],
     which: "have not ended",
   },
   {
@@ -40,7 +28,6 @@ export const changes: readonly ManyChange[] = [
     label: "Delete",
     done: "deleted",
     verb: "will be deleted. This cannot be undone",
-    states: ["PLAN", ...ended],
     which: "do not run",
   },
 ];

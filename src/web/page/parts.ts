@@ -2,6 +2,7 @@ import { html } from "htm/preact";
 import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { printableLine } from "../../shared/printable.js";
+import { problemText } from "./apiClient.js";
 import type { TaskSummary } from "../../tasks/types.js";
 import { fullTimeText } from "./format.js";
 import type { Resource } from "./resource.js";
@@ -55,6 +56,25 @@ export function StaleNotice(props: { of: Resource<unknown>; top?: boolean }): VN
   return html`<${Alert} text=${parts.length === 1 ? problem : `${parts.join(". ")}.`} top=${props.top} />`;
 }
 
+/** Lets the buttons of one place act one at a time, and returns what says why the last action has failed. */
+export function useActions(failed: () => void) {
+  const [problem, setProblem] = useState<string | null>(null);
+  const busy = useRef(false);
+  /** @param act resolves to false if the user does not want the action after all */
+  const run = async (act: () => Promise<boolean>): Promise<void> => {
+    if (busy.current) return;
+    busy.current = true;
+    try {
+      if (await act()) setProblem(null);
+    } catch (error) {
+      setProblem(problemText(error));
+      failed();
+    }
+    busy.current = false;
+  };
+  return { run, failure: problem !== null && html`<span class="problem" role="alert">${problem}</span>` };
+}
+
 interface Sorting {
   /** A title, preceded by `-` for descending order; "" for the given order. */
   readonly sort: string;
@@ -88,7 +108,7 @@ export function DataTable(props: {
         }
         <thead>
           <tr>
-            ${titles.map((title) => (sort === undefined ? html`<th scope="col" key=${title}>${title}</th>` : html`<${SortHead} key=${title} title=${title} ...${sort} />`))}
+            ${titles.map((title) => (sort === undefined ? html`<th scope="col" key=${title}>${title}</th>` : sortHead(title, sort)))}
             ${hidden !== undefined && html`<th scope="col"><span class="hidden">${hidden}</span></th>`}
           </tr>
         </thead>
@@ -99,15 +119,35 @@ export function DataTable(props: {
     </div>`;
 }
 
-function SortHead({ title, sort, texts, choose }: Sorting & { title: string }): VNode {
-  const order = sort === title ? "ascending" : sort === `-${title}` ? "descending" : undefined;
-  const orders = texts.includes(title) ? [title, `-${title}`] : [`-${title}`, title];
-  const next = orders[orders.indexOf(sort) + 1] ?? "";
-  return html`<th scope="col" aria-sort=${order}>
-    <button type="button" class="sort" onClick=${() => choose(next)}>
+type Order = "ascending" | "descending" | undefined;
+
+/** @param sort a name, preceded by `-` for descending order */
+export const orderBy = (name: string, sort: string): Order =>
+  sort === name ? "ascending" : sort === `-${name}` ? "descending" : undefined;
+
+/** The head of a column, which sorts the rows. */
+export function SortHead(props: {
+  title: string;
+  order: Order;
+  press: () => void;
+  hint?: string;
+  column?: string;
+  /** What comes before the title. */
+  children?: ComponentChildren;
+}): VNode {
+  const { title, order, press, hint, column, children } = props;
+  return html`<th scope="col" data-column=${column} aria-sort=${order}>
+    ${children}
+    <button type="button" class="sort" title=${hint} onClick=${press}>
       ${title}${order === undefined ? "" : order === "ascending" ? " ↑" : " ↓"}
     </button>
   </th>`;
+}
+
+function sortHead(title: string, { sort, texts, choose }: Sorting): VNode {
+  const orders = texts.includes(title) ? [title, `-${title}`] : [`-${title}`, title];
+  const next = orders[orders.indexOf(sort) + 1] ?? "";
+  return html`<${SortHead} key=${title} title=${title} order=${orderBy(title, sort)} press=${() => choose(next)} />`;
 }
 
 /** Cards have no headers to press. */

@@ -1,12 +1,13 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import type { PauseResult } from "../api/changeSchemas.js";
 import type { TableInfo, TableSummary } from "../api/schemas.js";
 import { printableLine } from "../../shared/printable.js";
-import { mayChange, postJson, problemText } from "./apiClient.js";
+import { mayChange, postJson } from "./apiClient.js";
 import { announce, ask } from "./dialog.js";
 import { useKeptFocus } from "./focus.js";
+import { useActions } from "./parts.js";
 import { useResource } from "./resource.js";
 
 type Pauses = TableSummary["paused"];
@@ -48,8 +49,7 @@ export function PauseButton(props: {
   short?: boolean;
 }): VNode | null {
   const { table, group, paused, short = false } = props;
-  const [problem, setProblem] = useState<string | null>(null);
-  const busy = useRef(false);
+  const { run, failure } = useActions(() => {});
   const container = useRef<HTMLElement>(null);
   useKeptFocus(
     () => container.current,
@@ -58,27 +58,20 @@ export function PauseButton(props: {
   if (!mayChange.value) return null;
   const what = group === null ? "table" : group === "" ? "the empty group" : `group ${printableLine(group)}`;
   const change = paused.some((each) => each.group === group) ? "resume" : "pause";
-  const press = async (): Promise<void> => {
-    if (busy.current) return;
+  const press = async (): Promise<boolean> => {
     const answer = change === "pause" ? await askForPause(what, group) : null;
-    if (change === "pause" && answer === null) return;
-    busy.current = true;
-    try {
-      const reason = answer === null || answer.entered === "" ? {} : { reason: answer.entered };
-      const result = await postJson<PauseResult>(`/tables/${table}/${change}`, { group, ...reason });
-      setProblem(null);
-      announce(`${resultText(what, change, result)}.`);
-    } catch (error) {
-      setProblem(problemText(error));
-    }
-    busy.current = false;
+    if (change === "pause" && answer === null) return false;
+    const reason = answer === null || answer.entered === "" ? {} : { reason: answer.entered };
+    const result = await postJson<PauseResult>(`/tables/${table}/${change}`, { group, ...reason });
+    announce(`${resultText(what, change, result)}.`);
+    return true;
   };
   const verb = change === "pause" ? "Pause" : "Resume";
   return html`<span class="actions" ref=${container}>
-    <button type="button" aria-label=${`${verb} ${what}`} title=${`${verb} ${what}`} onClick=${() => void press()}>
+    <button type="button" aria-label=${`${verb} ${what}`} title=${`${verb} ${what}`} onClick=${() => void run(press)}>
       ${short ? verb : `${verb} ${group === null ? "table" : "group"}`}
     </button>
-    ${problem !== null && html`<span class="problem" role="alert">${problem}</span>`}
+    ${failure}
   </span>`;
 }
 

@@ -1,13 +1,13 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import { useRef, useState } from "preact/hooks";
 import type { TaskDetail } from "../api/taskSchemas.js";
 import { printableLine } from "../../shared/printable.js";
-import { mayChange, post, postJson, problemText } from "./apiClient.js";
+import { mayChange, post, postJson } from "./apiClient.js";
 import { Code } from "./code.js";
 import { announce, ask } from "./dialog.js";
 import { BlockerView } from "./blocker.js";
 import { fullTimeText } from "./format.js";
+import { useActions } from "./parts.js";
 
 type Reason = TaskDetail["reasons"][number];
 
@@ -50,32 +50,20 @@ const saysMore = ({ code, text }: Reason): boolean =>
 function Remedy(props: { table: string; task: string; reason: Reason; done: () => void }): VNode | null {
   const { table, task, reason, done } = props;
   const { action, hint, statement, blockers, tasks, code } = reason;
-  const [problem, setProblem] = useState<string | null>(null);
-  const busy = useRef(false);
-  const press = async (): Promise<void> => {
-    if (busy.current || action === null) return;
-    busy.current = true;
-    try {
-      if (!(await confirmed(action.name, task))) {
-        busy.current = false;
-        return;
-      }
-      if (action.name === "resume") await postJson(`/tables/${table}/resume`, { group: action.group });
-      else await post(`/tables/${table}/tasks/${task}/${action.name.replace("-schedule", "")}`);
-      setProblem(null);
-      announce(action.name === "resume" ? resumedText(action.group) : `Task ${task} ${labels[action.name][1]}.`);
-    } catch (error) {
-      setProblem(problemText(error));
-    }
-    busy.current = false;
+  const { run, failure } = useActions(done);
+  const press = async (): Promise<boolean> => {
+    if (action === null || !(await confirmed(action.name, task))) return false;
+    if (action.name === "resume") await postJson(`/tables/${table}/resume`, { group: action.group });
+    else await post(`/tables/${table}/tasks/${task}/${action.name.replace("-schedule", "")}`);
+    announce(action.name === "resume" ? resumedText(action.group) : `Task ${task} ${labels[action.name][1]}.`);
     done();
+    return true;
   };
   const [first, ...others] = tasks;
   const isBlocked = first !== undefined && others.length === 0 && code !== "ended";
   return html`<span class="actions">
-      ${action !== null && mayChange.value && html`<button type="button" onClick=${() => void press()}>${labelOf(action)}</button>`}
-      ${isBlocked && html`<a class="button" href=${`/tables/${table}/tasks/${first}`}>Show the blocker</a>`}
-      ${problem !== null && html`<span class="problem" role="alert">${problem}</span>`}
+      ${action !== null && mayChange.value && html`<button type="button" onClick=${() => void run(press)}>${labelOf(action)}</button>`}
+      ${isBlocked && html`<a class="button" href=${`/tables/${table}/tasks/${first}`}>Show the blocker</a>`} ${failure}
     </span>
     ${action === null && hint !== null && html`<small>${printableLine(hint)}</small>`}
     ${statement !== null && html`<${Statement} text=${statement} />`}
