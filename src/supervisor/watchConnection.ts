@@ -156,8 +156,10 @@ export class WatchConnection {
     this.#tables.delete(table.oid);
     const channels = [...table.channels, table.rollCall];
     for (const channel of channels) this.#byChannel.delete(channel);
-    if (this.#tables.size === 0) this.#close();
-    else if (this.#client !== null) {
+    if (this.#tables.size === 0) {
+      this.#ending.abort();
+      this.#closed();
+    } else if (this.#client !== null) {
       const statements = channels.map((channel) => `UNLISTEN ${identifier(channel)}`);
       if (watched.holdsLock) statements.unshift(`SELECT pg_catalog.pg_advisory_unlock(${lockKeys(table)})`);
       // If it fails, the connection has ended, and the lock with it.
@@ -171,11 +173,6 @@ export class WatchConnection {
 
   probe(): void {
     this.#watchdog?.probeNow();
-  }
-
-  #close(): void {
-    this.#ending.abort();
-    this.#closed();
   }
 
   async #keepConnected(attempted: () => void): Promise<void> {

@@ -91,7 +91,7 @@ export async function connectRemote(target: RemoteTarget, options: RemoteConnect
 function joinProblems(problems: readonly ConnectionProblem[]): ConnectionProblem {
   const { detail, hint, sqlstate } = problems.at(-1) ?? {};
   const message = problems.map((each) => each.message).join("\n");
-  return new ConnectionProblem(message, omitUndefined({ detail, hint, sqlstate }));
+  return new ConnectionProblem(message, { detail, hint, sqlstate });
 }
 
 /** @throws ConnectionProblem if the name cannot be resolved; the signal's reason */
@@ -187,7 +187,7 @@ function toProblem(serverLabel: string, error: unknown): ConnectionProblem {
   if (error instanceof LoginRefused) {
     const { severity, code, message, detail, hint } = error.error;
     const shown = `${prefix}${severity}:  ${message}`;
-    return new ConnectionProblem(shown, { sqlstate: code, ...omitUndefined({ detail, hint }) });
+    return new ConnectionProblem(shown, { sqlstate: code, detail, hint });
   }
   if (error instanceof PasswordRequired) return error;
   return new ConnectionProblem(prefix + (error instanceof ConnectionProblem ? error.message : systemReason(error)));

@@ -1,5 +1,4 @@
 import { PgTaskError } from "../../shared/errors.js";
-import { omitUndefined } from "../../shared/omitUndefined.js";
 import { ConnectionStringError, ConnectionProblem } from "../../shared/postgres/errors.js";
 import type { RemoteProcess, Run } from "../../shared/ipc/run.js";
 import { longestTimerMs, startTimer } from "../../shared/backoff.js";
@@ -130,11 +129,7 @@ export class RemoteExecution {
       {
         wire,
         messages: null,
-        settings: new SettingsSql({
-          schema,
-          table,
-          ...omitUndefined({ name: target.applicationName ?? undefined }),
-        }),
+        settings: new SettingsSql({ schema, table, name: target.applicationName }),
         outputLimit,
         proof: ledger === null ? null : remoteProof(ledger),
         requestCancel: () => void this.#cancel(connection, execution),

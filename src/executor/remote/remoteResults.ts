@@ -1,5 +1,4 @@
 import type { Run, RunResult } from "../../shared/ipc/run.js";
-import { omitUndefined } from "../../shared/omitUndefined.js";
 import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 import { cancelMessage, formatError, timeoutMessage } from "../run/formatError.js";
 
@@ -29,9 +28,6 @@ export const releasedResult = ({ session, id }: Run): Extract<RunResult, { outco
 
 export function failedResult(run: Run, { message, detail, hint, sqlstate }: Failure, output = ""): RunResult {
   const { session, id, input } = run;
-  const error = formatError(
-    { severity: "ERROR", code: sqlstate ?? "", message, ...omitUndefined({ detail, hint }) },
-    input,
-  );
+  const error = formatError({ severity: "ERROR", code: sqlstate ?? "", message, detail, hint }, input);
   return { outcome: "ended", session, id, start: "", stop: null, output, error, sqlstate, committed: false };
 }

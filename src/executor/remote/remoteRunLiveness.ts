@@ -90,7 +90,9 @@ async function readState(
   options: ProcessQueryOptions,
 ): Promise<RemoteRunState | null> {
   const { proof } = process;
-  if (proof === undefined) return await readPresence(target, process, options);
+  if (proof === undefined) {
+    return await onServer({ target, server: findServer(target, process), process }, options, presence);
+  }
   const connectTimeoutMs = Math.min(target.connectTimeoutMs || maxConnectMs, maxConnectMs);
   const own = ownServer(target, process);
   let problem: unknown = null;
@@ -109,15 +111,6 @@ async function readState(
   }
   if (problem !== null) throw problem;
   return null;
-}
-
-async function readPresence(
-  target: RemoteTarget,
-  process: RemoteProcess,
-  options: ProcessQueryOptions,
-): Promise<RemoteRunState> {
-  const server = findServer(target, process);
-  return await onServer({ target, server, process }, options, presence);
 }
 
 const presence = async (query: QueryBackend): Promise<RemoteRunState> =>

@@ -1,4 +1,3 @@
-import { omitUndefined } from "../../shared/omitUndefined.js";
 import type { RunResult } from "../../shared/ipc/run.js";
 import { isCopyRefusal } from "../../shared/postgres/protocol/encode.js";
 import type { ServerError } from "../../shared/postgres/protocol/decode.js";
@@ -30,7 +29,7 @@ export function formatError(error: ServerError, input: string): string {
 }
 
 function formatOwnError(message: string, input: string, detail?: string): string {
-  return formatError({ severity: "ERROR", code: "", message, ...omitUndefined({ detail }) }, input);
+  return formatError({ severity: "ERROR", code: "", message, detail }, input);
 }
 
 export type RunError = Pick<Extract<RunResult, { outcome: "ended" }>, "error" | "sqlstate">;
@@ -63,7 +62,7 @@ export function formatRunError(attempt: Attempt, circumstances: Circumstances, i
 function withoutPosition(error: ServerError | null): ServerError | null {
   if (error === null) return null;
   const { severity, code, message, detail, hint } = error;
-  return { severity, code, message, ...omitUndefined({ detail, hint }) };
+  return { severity, code, message, detail, hint };
 }
 
 function line(label: string, text: string | undefined): string {

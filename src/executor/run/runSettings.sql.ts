@@ -31,11 +31,11 @@ export function effectiveTimeoutMs(timeoutMs: number, sessionMs: number): number
 
 /** Builds the SQL of a run's settings. A session mostly runs tasks of one group, so most of it is cached. */
 export class SettingsSql {
-  readonly #table: TaskTableName & { readonly name?: string };
+  readonly #table: TaskTableName & { readonly name?: string | null };
   #group: string | null = null;
   #beginning = "";
 
-  constructor(table: TaskTableName & { readonly name?: string }) {
+  constructor(table: TaskTableName & { readonly name?: string | null }) {
     this.#table = table;
   }
 
@@ -57,7 +57,7 @@ export class SettingsSql {
   }
 }
 
-function settingsPrefix(table: TaskTableName & { readonly name?: string }, group: string): string {
+function settingsPrefix(table: TaskTableName & { readonly name?: string | null }, group: string): string {
   const settings = [
     setConfig("application_name", table.name ?? busySessionName(table, group)),
     setConfig("pg_task.schema", table.schema),

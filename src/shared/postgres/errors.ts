@@ -11,9 +11,9 @@ export class ConnectionProblem extends Error {
   constructor(
     message: string,
     fields: {
-      readonly detail?: string;
-      readonly hint?: string;
-      readonly sqlstate?: string;
+      readonly detail?: string | undefined;
+      readonly hint?: string | undefined;
+      readonly sqlstate?: string | undefined;
       readonly cause?: unknown;
     } = {},
   ) {

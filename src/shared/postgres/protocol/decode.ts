@@ -11,13 +11,13 @@ export interface ServerError {
   readonly severity: string;
   readonly code: string;
   readonly message: string;
-  readonly detail?: string;
-  readonly hint?: string;
-  readonly position?: string;
-  readonly internalPosition?: string;
-  readonly internalQuery?: string;
-  readonly where?: string;
-  readonly routine?: string;
+  readonly detail?: string | undefined;
+  readonly hint?: string | undefined;
+  readonly position?: string | undefined;
+  readonly internalPosition?: string | undefined;
+  readonly internalQuery?: string | undefined;
+  readonly where?: string | undefined;
+  readonly routine?: string | undefined;
 }
 
 export type TransactionStatus = "I" | "T" | "E";
@@ -191,21 +191,17 @@ function decodeError(body: Buffer): ServerError {
     fields.set(String.fromCharCode(body.readUInt8(offset)), decodeText(body.subarray(offset + 1, end)));
     offset = end + 1;
   }
-  const optional = (key: keyof ServerError, field: string): Partial<ServerError> => {
-    const value = fields.get(field);
-    return value === undefined ? {} : { [key]: value };
-  };
   return {
     severity: fields.get("V") ?? fields.get("S") ?? "ERROR",
     code: fields.get("C") ?? "XX000",
     message: fields.get("M") ?? "missing error text",
-    ...optional("detail", "D"),
-    ...optional("hint", "H"),
-    ...optional("position", "P"),
-    ...optional("internalPosition", "p"),
-    ...optional("internalQuery", "q"),
-    ...optional("where", "W"),
-    ...optional("routine", "R"),
+    detail: fields.get("D"),
+    hint: fields.get("H"),
+    position: fields.get("P"),
+    internalPosition: fields.get("p"),
+    internalQuery: fields.get("q"),
+    where: fields.get("W"),
+    routine: fields.get("R"),
   };
 }
 
