@@ -18,7 +18,7 @@ import { howToResume, shellWord } from "../support/pastedCommands.js";
 import { formatCount } from "../terminal/format.js";
 import { fail, ok, warn, type Finding, checkWaiting } from "../inspection.js";
 import { describeCount, isSome } from "../../shared/count.js";
-import { describeSuspension } from "../../shared/describeSuspension.js";
+import { describeSuspension } from "../../shared/describeSchedule.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { lostDependencies } from "../../manager/schema/lostDependencies.sql.js";
 import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";

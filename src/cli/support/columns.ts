@@ -6,9 +6,7 @@ import { formatEstimate, formatTime, formatZonedTime } from "../terminal/format.
 import type { TableColumn } from "../terminal/table.js";
 import { stateColour } from "../terminal/terminal.js";
 import type { Group } from "../../tasks/queries/groups.js";
-import { formatLateness } from "../../shared/formatLateness.js";
-import { describeSuspension } from "../../shared/describeSuspension.js";
-import { shortRule } from "../../shared/shortRule.js";
+import { describeSuspension, formatLateness, shortRule } from "../../shared/describeSchedule.js";
 import type { Schedule, ZonedTime } from "../../tasks/queries/schedules.js";
 
 export const summaryLength = 1000;

@@ -2,7 +2,7 @@ import type { StartBlocker } from "../../manager/schema/startRule.sql.js";
 import type { Pause } from "../pauses.js";
 import type { Blocker } from "./locks.js";
 import type { TableSituation, TaskSituation } from "./taskSituation.js";
-import { describeSuspension } from "../../shared/describeSuspension.js";
+import { describeSuspension } from "../../shared/describeSchedule.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
 /** A reason why a task does not start. If the task is running or has ended, the reason says so. */

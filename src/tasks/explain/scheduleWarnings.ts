@@ -3,7 +3,7 @@ import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { shortRule } from "../../shared/shortRule.js";
+import { shortRule } from "../../shared/describeSchedule.js";
 import { nameSchedule, readSchedules, type Schedule } from "../queries/schedules.js";
 import { owedRemedy } from "./endedTask.js";
 

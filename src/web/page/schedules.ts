@@ -7,11 +7,9 @@ import { fullTimeText, localText, relativeTimeText, wallText } from "./format.js
 import { changedQuery, pickedQuery, setQuery } from "./router.js";
 import { useResource } from "./resource.js";
 import { DataTable, GroupLink, SearchBox, StaleNotice, StateBadge } from "./parts.js";
-import { describeSuspension } from "../../shared/describeSuspension.js";
+import { describeSuspension, formatLateness, shortRule } from "../../shared/describeSchedule.js";
 import { formatDuration } from "../../shared/formatDuration.js";
-import { formatLateness } from "../../shared/formatLateness.js";
 import { printableLine, printableText } from "../../shared/printable.js";
-import { shortRule } from "../../shared/shortRule.js";
 
 const filters = ["group", "text", "limit"] as const;
 const firstLimit = 100;

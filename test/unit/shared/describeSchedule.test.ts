@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import { shortRule } from "../../../src/shared/shortRule.js";
+import { formatLateness, shortRule } from "../../../src/shared/describeSchedule.js";
 
 for (const [rule, expected] of [
   [" 30  2 * * * ", "30 2 * * *"],
@@ -12,3 +12,7 @@ for (const [rule, expected] of [
 ] as const) {
   it(`shortens ${JSON.stringify(rule)}`, () => assert.equal(shortRule(rule), expected));
 }
+
+it("calls a schedule late from five seconds on", () => {
+  assert.deepEqual([null, 0, 4_999, 5_000].map(formatLateness), [null, null, null, "late by 5.0 s"]);
+});
