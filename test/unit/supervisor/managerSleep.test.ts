@@ -12,6 +12,10 @@ const known = {
 };
 const target = { host: "h", port: 1, database: "d", user: "u", sslmode: "disable", connectTimeoutMs: 1 } as const;
 
+const settle = async (): Promise<void> => await new Promise((resolve) => setImmediate(resolve));
+
+const never = new AbortController().signal;
+
 /** @param answers what the watch answers when a table is added and when its lock is taken */
 function createSleep({ adds = true, locks = true }: { adds?: boolean | boolean[]; locks?: boolean | null } = {}) {
   const calls: string[] = [];
@@ -32,19 +36,20 @@ function createSleep({ adds = true, locks = true }: { adds?: boolean | boolean[]
     unwatched: ({ code }) => void calls.push(code),
     refused: (reason) => void calls.push(reason?.code ?? "login accepted"),
   });
-  return { sleep, calls, watched };
+  /** Lets the table of a manager that ends fall asleep, and returns its sleep. */
+  const fallAsleep = async (stop = never): Promise<{ readonly slept: Promise<void> }> => {
+    sleep.offer(table);
+    await settle();
+    const slept = sleep.sleep(known, stop);
+    await settle();
+    return { slept };
+  };
+  return { sleep, calls, watched, fallAsleep };
 }
 
-const settle = async (): Promise<void> => await new Promise((resolve) => setImmediate(resolve));
-
-const never = new AbortController().signal;
-
 test("a table that is watched and locked sleeps until it is woken, and its next manager knows what the last one knew", async () => {
-  const { sleep, calls, watched } = createSleep();
-  sleep.offer(table);
-  await settle();
-  const slept = sleep.sleep(known, never);
-  await settle();
+  const { sleep, calls, watched, fallAsleep } = createSleep();
+  const { slept } = await fallAsleep();
   assert.deepEqual(calls, ["accepted", "asleep"]);
   watched[0]?.wake("task");
   await slept;
@@ -111,11 +116,8 @@ for (const [reason, isSettled] of [
   ["configured", false],
 ] as const) {
   test(`the manager of a table that was woken (${reason}) looks at ${isSettled ? "what has changed only" : "everything"}`, async () => {
-    const { sleep, watched } = createSleep();
-    sleep.offer(table);
-    await settle();
-    const slept = sleep.sleep(known, never);
-    await settle();
+    const { sleep, watched, fallAsleep } = createSleep();
+    const { slept } = await fallAsleep();
     watched[0]?.wake(reason === "clock" ? reason : "task");
     if (reason === "configured") sleep.wake(reason);
     await slept;
@@ -138,11 +140,8 @@ test("a lock that another manager has keeps the table awake for a while, one tha
 });
 
 test("after the watch was lost, nothing that the last manager knew counts", async () => {
-  const { sleep, calls, watched } = createSleep();
-  sleep.offer(table);
-  await settle();
-  const slept = sleep.sleep(known, never);
-  await settle();
+  const { sleep, calls, watched, fallAsleep } = createSleep();
+  const { slept } = await fallAsleep();
   watched[0]?.lost({ code: "CONNECTION_LOST", message: "lost" });
   watched[0]?.regained();
   watched[0]?.wake("task");
@@ -189,12 +188,9 @@ test("a table that cannot be watched, or whose lock is taken, needs its manager"
 });
 
 test("a stop ends the sleep", async () => {
-  const { sleep, calls } = createSleep();
+  const { calls, fallAsleep } = createSleep();
   const stop = new AbortController();
-  sleep.offer(table);
-  await settle();
-  const slept = sleep.sleep(known, stop.signal);
-  await settle();
+  const { slept } = await fallAsleep(stop.signal);
   stop.abort();
   await slept;
   assert.deepEqual(calls, ["accepted", "asleep", "removed"]);

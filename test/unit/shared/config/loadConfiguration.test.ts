@@ -1,24 +1,18 @@
 import assert from "node:assert/strict";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { after, test } from "node:test";
+import { test } from "node:test";
 import { explainConfiguration, loadConfiguration } from "../../../../src/shared/config/loadConfiguration.js";
 import { parseHosts } from "../../../../src/shared/config/listenAddress.js";
 import { maskParameters, maskTarget } from "../../../../src/shared/config/maskSecrets.js";
 import { findSource } from "../../../../src/shared/config/findSource.js";
 import type { Configuration, Entry } from "../../../../src/shared/config/types.js";
 import { PgTaskError } from "../../../../src/shared/errors.js";
+import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
 const control = "postgres://boss:bosspassword@db.example/main";
 
-async function folder(): Promise<string> {
-  const path = await mkdtemp(join(tmpdir(), "pg-task-config-"));
-  after(() => rm(path, { recursive: true }));
-  return path;
-}
-
-const cwd = await folder();
+const cwd = await temporaryFolder();
 const file = join(cwd, "given.json");
 
 async function load(content: unknown, env: Record<string, string> = {}): Promise<Configuration> {
@@ -412,7 +406,7 @@ void test("an unreadable file is named with the reason", async () => {
 });
 
 void test("the file is the one given, then pg_task.json; having no configuration at all is detected", async () => {
-  const directory = await folder();
+  const directory = await temporaryFolder();
   const from = async (env: Record<string, string>, named?: string) =>
     await findSource({ file: named, cwd: directory, env });
   assert.deepEqual(await from({}), { file: null, environment: null, nothing: true });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir, userInfo } from "node:os";
+import { chmod, mkdir, rm, writeFile } from "node:fs/promises";
+import { userInfo } from "node:os";
 import { join } from "node:path";
-import { after, test } from "node:test";
+import { test } from "node:test";
 import * as fc from "fast-check";
 import {
   resolveTarget,
@@ -15,9 +15,9 @@ import { maskTarget } from "../../../../../src/shared/config/maskSecrets.js";
 import { keywords, refusedKeywords } from "../../../../../src/shared/postgres/connectionString/keywords.js";
 import { noOptions } from "../../../../../src/shared/postgres/connectionString/parse.js";
 import { ConnectionStringError } from "../../../../../src/shared/postgres/errors.js";
+import { temporaryFolder } from "../../../../support/temporaryFolder.js";
 
-const home = await mkdtemp(join(tmpdir(), "pg-task-home-"));
-after(() => rm(home, { recursive: true }));
+const home = await temporaryFolder();
 
 const warnings: string[] = [];
 
@@ -213,24 +213,11 @@ void test("variables fill in what the URL omits, and nothing else", async () => 
 });
 
 void test("several hosts are combined with their ports as in libpq", async () => {
-  const user = userInfo().username;
-  const rest = {
-    database: "d",
-    user,
-    sslmode: "prefer",
-    connectTimeoutMs: 10_000,
-    passwordFile: join(home, ".pgpass"),
-  };
-  const [a, b] = [
-    { host: "a", port: 1 },
-    { host: "b", port: 2 },
-  ];
-  assert.deepEqual(await resolve("postgres://a:1,b:2/d"), {
-    ...a,
-    ...rest,
-    otherServers: [b],
-    sessionAttributes: "read-write",
-  });
+  const { host: _, port: __, ...rest } = await resolve("postgres://h/d");
+  const a = { host: "a", port: 1 };
+  const b = { host: "b", port: 2 };
+  const writable = { otherServers: [b], sessionAttributes: "read-write" };
+  assert.deepEqual(await resolve("postgres://a:1,b:2/d"), { ...a, ...rest, ...writable });
   const given = "postgres://a,b:2/d?target_session_attrs=primary&load_balance_hosts=random";
   assert.deepEqual(await resolve(given), {
     host: "a",
@@ -243,11 +230,8 @@ void test("several hosts are combined with their ports as in libpq", async () =>
   const env = { PGHOST: "a,b", PGPORT: "1,2", PGTARGETSESSIONATTRS: "any", PGLOADBALANCEHOSTS: "disable" };
   const fromEnv = { ...a, ...rest, otherServers: [b], sessionAttributes: "any" };
   assert.deepEqual(await resolve(null, { ...env, PGDATABASE: "d" }), fromEnv);
-  assert.deepEqual(await resolve("postgres://:7/d", env), {
-    ...fromEnv,
-    port: 7,
-    otherServers: [{ ...b, port: 7 }],
-  });
+  const atPort = { port: 7, otherServers: [{ ...b, port: 7 }] };
+  assert.deepEqual(await resolve("postgres://:7/d", env), { ...fromEnv, ...atPort });
   assert.deepEqual(await resolve("postgres://a/d?target_session_attrs=read-write"), {
     host: "a",
     port: 5432,
@@ -364,8 +348,8 @@ void test("a password file that others may read is ignored with a warning", asyn
 });
 
 test("a shared context looks up the files of the user once, however many targets there are", async () => {
-  const folder = await mkdtemp(join(tmpdir(), "pg-task-home-"));
-  await mkdir(join(folder, ".postgresql"));
+  const folder = join(home, "shared");
+  await mkdir(join(folder, ".postgresql"), { recursive: true });
   await writeFile(join(folder, ".postgresql/root.crt"), "");
   await writeFile(join(folder, ".pgpass"), "*:*:*:*:from the file", { mode: 0o600 });
   const context = sharedContext({ env: { HOME: folder }, warn: (message) => warnings.push(message) });
