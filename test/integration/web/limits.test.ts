@@ -43,8 +43,16 @@ function post(url: string, body: Buffer, headers: Record<string, string | number
   });
 }
 
-const requestWithHeader = (size: number): string =>
-  `GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: ${"x".repeat(size)}\r\n\r\n`;
+/** Sends a text over a connection of its own, and reads until the server closes it. */
+async function answerTo(context: TestContext, url: string, text: string): Promise<string> {
+  const socket = await openSocket(context, url);
+  socket.write(text);
+  return await readToEnd(socket);
+}
+
+const get = (path: string, more = ""): string =>
+  `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n${more}\r\n`;
+const withToken = `Authorization: Bearer ${token}\r\n`;
 
 it("refuses headers that are too large with 431", async (context) => {
   const { url } = await startWebServer(context);
@@ -52,9 +60,8 @@ it("refuses headers that are too large with 431", async (context) => {
     [httpLimits.headerBytes / 2, 200],
     [httpLimits.headerBytes, 431],
   ] as const) {
-    const socket = await openSocket(context, url);
-    socket.write(requestWithHeader(size));
-    assert.match(await readToEnd(socket), new RegExp(`^HTTP/1\\.1 ${status} `));
+    const text = get("/health", `X: ${"x".repeat(size)}\r\n`);
+    assert.match(await answerTo(context, url, text), new RegExp(`^HTTP/1\\.1 ${status} `));
   }
 });
 
@@ -70,10 +77,6 @@ it("refuses bodies that are too large with 413, and those without their length w
   }
 });
 
-const get = (path: string, more = ""): string =>
-  `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n${more}\r\n`;
-const withToken = `Authorization: Bearer ${token}\r\n`;
-
 it("answers probes and users while many clients send their requests slowly, and says so once", async (context) => {
   const { url, logged } = await startWebServer(context);
   const event = "HTTP connections closed: there are too many";
@@ -88,9 +91,7 @@ it("answers probes and users while many clients send their requests slowly, and 
     slow.push(socket);
   }
   for (const text of [get("/health"), get("/api/tables", withToken)]) {
-    const socket = await openSocket(context, url);
-    socket.write(text);
-    assert.match(await readToEnd(socket), /^HTTP\/1\.1 200 /);
+    assert.match(await answerTo(context, url, text), /^HTTP\/1\.1 200 /);
   }
   assert.deepEqual(await closed, [{ most: httpLimits.connections, closed: 1 }]);
   assert.equal(reports, 1);
@@ -111,9 +112,7 @@ it("reserves connections for requests without a token", async (context) => {
     [get("/api/tables", withToken), 503],
     [get("/health"), 200],
   ] as const) {
-    const socket = await openSocket(context, url);
-    socket.write(text);
-    assert.match(await readToEnd(socket), new RegExp(`^HTTP/1\\.1 ${status} `));
+    assert.match(await answerTo(context, url, text), new RegExp(`^HTTP/1\\.1 ${status} `));
   }
   // The connection that waits longest makes room, not one of a request that is being answered.
   const idle = await openSocket(context, url);
@@ -134,10 +133,8 @@ it("logs wrong tokens, at once and then at most once a minute", async (context) 
   const reports: unknown[] = [];
   logged.on(event, (fields) => reports.push(fields));
   const ask = async (path: string, given: string, forwardedFor = ""): Promise<void> => {
-    const socket = await openSocket(context, url);
     const proxied = forwardedFor === "" ? "" : `X-Forwarded-For: ${forwardedFor}\r\n`;
-    socket.write(get(path, `Authorization: Bearer ${given}\r\n${proxied}`));
-    await readToEnd(socket);
+    await answerTo(context, url, get(path, `Authorization: Bearer ${given}\r\n${proxied}`));
   };
   await ask("/api/tables", token);
   await ask("/api/tables", "guess-1");
@@ -155,15 +152,11 @@ it("logs wrong tokens, at once and then at most once a minute", async (context) 
 it("gives up a client that sends its request too slowly", async (context) => {
   const limits = { ...httpLimits, headersMs: 100, requestMs: 200, checkMs: 50 };
   const { url } = await startWebServer(context, { limits });
-  const headers = await openSocket(context, url);
-  headers.write("GET /health HTTP/1.1\r\nHost: localhost\r\n");
-  assert.match(await readToEnd(headers), /^HTTP\/1\.1 408 /);
-  const body = await openSocket(context, url);
-  body.write(
-    `POST /api/tables/none/tasks/1/stop HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\nContent-Length: 9\r\n\r\nx`,
-  );
+  const headers = "GET /health HTTP/1.1\r\nHost: localhost\r\n";
+  assert.match(await answerTo(context, url, headers), /^HTTP\/1\.1 408 /);
+  const body = `POST /api/tables/none/tasks/1/stop HTTP/1.1\r\nHost: localhost\r\n${withToken}Content-Length: 9\r\n\r\nx`;
   // The address reads no body, so the answer comes first.
-  assert.match(await readToEnd(body), /^HTTP\/1\.1 404 .*HTTP\/1\.1 408 /s);
+  assert.match(await answerTo(context, url, body), /^HTTP\/1\.1 404 .*HTTP\/1\.1 408 /s);
 });
 
 it("keeps an event stream open although its time for a request is over", async (context) => {
@@ -175,7 +168,7 @@ it("keeps an event stream open although its time for a request is over", async (
     received = "";
     stream.setEncoding("utf8");
     stream.on("data", (chunk: string) => (received += chunk));
-    stream.write(`GET /api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n\r\n`);
+    stream.write(`GET /api/events HTTP/1.1\r\nHost: localhost\r\n${withToken}\r\n`);
     while (!stream.closed && !received.includes("event: hello")) {
       await Promise.race([once(stream, "data"), once(stream, "close")]);
     }
@@ -185,9 +178,7 @@ it("keeps an event stream open although its time for a request is over", async (
   // On a busy machine, the request itself may be too slow.
   while (received.includes("408")) stream = await open();
   // The server looks for slow requests before it closes this one.
-  const slow = await openSocket(context, url);
-  slow.write("GET /health HTTP/1.1\r\n");
-  assert.match(await readToEnd(slow), /^HTTP\/1\.1 408 /);
+  assert.match(await answerTo(context, url, "GET /health HTTP/1.1\r\n"), /^HTTP\/1\.1 408 /);
   cluster.emit("changed");
   while (!received.includes("event: cluster")) await once(stream, "data");
 });

@@ -28,6 +28,9 @@ const { client, config, database, pgTask, web } = await startWeb(({ url, target:
   };
 });
 
+const terminateAll = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+  WHERE datname = current_database() AND application_name = 'pg_task web'`;
+
 /** Returns, for each table, its number of rows or the error. */
 async function rowsOrErrors(): Promise<Record<string, number | string | null>> {
   const { tables } = await web.get(clusterSchema, "/api/tables");
@@ -48,8 +51,6 @@ async function untilRows(table: string, fits: (rows: number | string | null | un
 
 it("answers after the server has terminated its connections, repeatedly", async () => {
   const id = await web.tableId("other");
-  const terminateAll = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE datname = current_database() AND application_name = 'pg_task web'`;
   for (let round = 0; round < 5; round++) {
     // Concurrent requests, so that both connections are open.
     const answers = await Promise.all(["groups", "tasks"].map((what) => web.request(`/api/tables/${id}/${what}`)));
@@ -69,9 +70,7 @@ it("answers after the server has terminated its connections, repeatedly", async 
 it("stops a task although its idle connection was terminated", async () => {
   const id = await insertTask(client, "SELECT 1", { plan: "2999-01-01" });
   const path = `/api/tables/${await web.tableId()}/tasks/${id}/stop`;
-  await client.query(
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'pg_task web'",
-  );
+  await client.query(terminateAll);
   assert.equal((await web.request(path, { method: "POST" })).status, 200);
   await waitForRow(client, "SELECT FROM task WHERE state = 'STOP'");
   await client.query("DELETE FROM task");

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { beforeEach, describe, it } from "node:test";
+import type { Locator, Page } from "playwright-core";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
 import { openPage } from "../../../support/page.js";
@@ -9,6 +10,8 @@ const { client, web, table } = await startWeb();
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
 
+const field = (page: Page, name: string): Locator => page.getByLabel(name, { exact: true });
+
 async function columnsOf(id: string, names: string): Promise<unknown> {
   return (await client.query(`SELECT ${names} FROM task WHERE id = $1`, [id])).rows[0];
 }
@@ -17,17 +20,17 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
   it("adds a task with its options", async () => {
     const page = await openPage(web, `/tables/${table}/tasks?group=reports`);
     await page.getByRole("link", { name: "Add task" }).click();
-    assert.equal(await page.getByLabel("group", { exact: true }).inputValue(), "reports");
-    await page.getByLabel("input", { exact: true }).fill("SELECT $1");
-    await page.getByLabel("args", { exact: true }).fill('["seven"]');
-    await page.getByLabel("retry", { exact: true }).fill("2");
-    await page.getByLabel("Start", { exact: true }).selectOption("delay");
+    assert.equal(await field(page, "group").inputValue(), "reports");
+    await field(page, "input").fill("SELECT $1");
+    await field(page, "args").fill('["seven"]');
+    await field(page, "retry").fill("2");
+    await field(page, "Start").selectOption("delay");
     await page.getByLabel("Interval").fill("1 day");
     await page.getByText("More options").click();
-    assert.equal(await page.getByLabel("timeout", { exact: true }).getAttribute("placeholder"), "default: 00:00:00");
-    await page.getByLabel("timeout", { exact: true }).fill("5 min");
-    await page.getByLabel("header", { exact: true }).selectOption("no");
-    await page.getByLabel("sqlstate", { exact: true }).fill("40, 55P03");
+    assert.equal(await field(page, "timeout").getAttribute("placeholder"), "default: 00:00:00");
+    await field(page, "timeout").fill("5 min");
+    await field(page, "header").selectOption("no");
+    await field(page, "sqlstate").fill("40, 55P03");
     await page.getByRole("button", { name: "Add task" }).click();
     await page.getByRole("heading", { name: "Task 1" }).waitFor();
     await page.locator("main:focus").waitFor();
@@ -49,61 +52,54 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
   it("shows what is wrong at the field, and what the server says", async () => {
     const page = await openPage(web, `/tables/${table}/add`);
     const submit = page.getByRole("button", { name: "Add task" });
-    // The focus moves after the page has been drawn.
-    const focused = (selector: string): Promise<void> => page.locator(`${selector}:focus`).waitFor();
-    await submit.click();
-    await page.locator("#field-input-problem", { hasText: "Enter the SQL to run." }).waitFor();
-    await focused('[name="input"]');
-    await page.getByLabel("input", { exact: true }).fill("SELECT 1");
-    await page.getByLabel("args", { exact: true }).fill("[1");
-    await submit.click();
-    await page.locator("#field-args-problem", { hasText: "This is not valid JSON" }).waitFor();
-    await focused('[name="args"]');
-    await page.getByLabel("args", { exact: true }).fill("[12345678901234567]");
-    await submit.click();
-    await page.locator("#field-args-problem", { hasText: "would be rounded" }).waitFor();
-    await page.getByLabel("args", { exact: true }).fill("");
+    const alert = page.getByRole("alert");
+    const refused = async (name: string, problem: string): Promise<void> => {
+      await submit.click();
+      await page.locator(`#field-${name}-problem`, { hasText: problem }).waitFor();
+      // The focus moves after the page has been drawn.
+      await page.locator(`[name="${name}"]:focus`).waitFor();
+    };
+    await refused("input", "Enter the SQL to run.");
+    await field(page, "input").fill("SELECT 1");
+    await field(page, "args").fill("[1");
+    await refused("args", "This is not valid JSON");
+    await field(page, "args").fill("[12345678901234567]");
+    await refused("args", "would be rounded");
+    await field(page, "args").fill("");
 
     // The server's answer opens the folded options.
     await page.getByText("More options").click();
-    await page.getByLabel("timeout", { exact: true }).fill("soon");
+    await field(page, "timeout").fill("soon");
     await page.getByText("More options").click();
-    await submit.click();
     const wrong = 'invalid input syntax for type interval: "soon"';
-    await page.getByRole("alert").getByText(wrong).waitFor();
-    await page.locator("#field-timeout-problem", { hasText: wrong }).waitFor();
-    await focused('[name="timeout"]');
-    await page.getByLabel("timeout", { exact: true }).fill("");
-    await page.getByLabel("keep", { exact: true }).fill("-1 s");
-    await submit.click();
-    const alert = page.getByRole("alert");
-    await page.locator("#field-keep-problem", { hasText: "must not be below 0" }).waitFor();
-    await focused('[name="keep"]');
-    await page.getByLabel("keep", { exact: true }).fill("");
-    await client.query("ALTER TABLE task ADD CONSTRAINT mine CHECK (data <> 'wrong')");
-    await page.getByLabel("data", { exact: true }).fill("wrong");
-    await submit.click();
-    await page.locator("#field-data-problem", { hasText: 'violates check constraint "mine"' }).waitFor();
-    await focused('[name="data"]');
-    await page.getByLabel("data", { exact: true }).fill("");
-    await client.query("INSERT INTO task (input, key, plan) VALUES ('SELECT 1', 'k', 'infinity')");
-    await page.getByLabel("key", { exact: true }).fill("k");
-    await submit.click();
-    await page.locator("#field-key-problem", { hasText: "another task with this key waits" }).waitFor();
-    await page.getByLabel("key", { exact: true }).fill("");
-    await page.getByLabel("Start", { exact: true }).selectOption("delay");
+    await refused("timeout", wrong);
+    await alert.getByText(wrong).waitFor();
+    await field(page, "timeout").fill("");
+    await client.query(
+      `ALTER TABLE task ADD CONSTRAINT mine CHECK (data <> 'wrong');
+       INSERT INTO task (input, key, plan) VALUES ('SELECT 1', 'k', 'infinity')`,
+    );
+    for (const [name, text, problem] of [
+      ["keep", "-1 s", "must not be below 0"],
+      ["data", "wrong", 'violates check constraint "mine"'],
+      ["key", "k", "another task with this key waits"],
+    ] as const) {
+      await field(page, name).fill(text);
+      await refused(name, problem);
+      await field(page, name).fill("");
+    }
+    await field(page, "Start").selectOption("delay");
     await submit.click();
     await alert.getByText("Enter when it starts.").waitFor();
     await page.getByLabel("Interval").fill("a while");
     await submit.click();
     await alert.getByText('invalid input syntax for type interval: "a while"').waitFor();
-    await focused('[name="plan"]');
+    await page.locator('[name="plan"]:focus').waitFor();
     assert.equal((await client.query("SELECT FROM task")).rows.length, 1);
   });
 
   it("shows all that is wrong at once, and keeps what was entered until it is sent", async () => {
     const page = await openPage(web, `/tables/${table}/add`);
-    const field = (name: string) => page.getByLabel(name, { exact: true });
     await page.getByText("More options").click();
     for (const [name, text] of Object.entries({
       args: "[1",
@@ -112,7 +108,7 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
       keep: "-1 s",
       backoff: "0",
     })) {
-      await field(name).fill(text);
+      await field(page, name).fill(text);
     }
     await page.getByRole("button", { name: "Add task" }).click();
     for (const name of ["input", "args", "keep", "timeout", "gap"])
@@ -125,25 +121,25 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
 
     await page.reload();
     await page.getByText("This form still has what you have entered").waitFor();
-    assert.equal(await field("args").inputValue(), "[1");
+    assert.equal(await field(page, "args").inputValue(), "[1");
     await page.goto(`${web.url}/tables/${table}/tasks`);
     await page.getByRole("link", { name: "Add task" }).click();
-    assert.equal(await field("timeout").inputValue(), "soon");
-    for (const name of ["args", "timeout", "gap", "keep", "backoff"]) await field(name).fill("");
-    await field("input").fill("SELECT 1");
+    assert.equal(await field(page, "timeout").inputValue(), "soon");
+    for (const name of ["args", "timeout", "gap", "keep", "backoff"]) await field(page, name).fill("");
+    await field(page, "input").fill("SELECT 1");
     await page.getByRole("button", { name: "Add task" }).click();
     await page.getByRole("heading", { name: /^Task \d+$/ }).waitFor();
     assert.equal((await client.query("SELECT FROM task")).rows.length, 1);
     await page.goto(`${web.url}/tables/${table}/add`);
     await page.getByRole("button", { name: "Add task" }).waitFor();
-    assert.equal(await field("input").inputValue(), "");
+    assert.equal(await field(page, "input").inputValue(), "");
   });
 
   it("shows the coming times of a rule while it is typed", async () => {
     const page = await openPage(web, `/tables/${table}/add`, { timezoneId: "Asia/Tokyo" });
     await page.getByText("More options").click();
-    await page.getByLabel("zone", { exact: true }).fill("America/New_York");
-    const rule = page.getByLabel("rule", { exact: true });
+    await field(page, "zone").fill("America/New_York");
+    const rule = field(page, "rule");
     await rule.pressSequentially("30 7 1 1");
     await page.locator(".coming .problem").waitFor();
     await rule.pressSequentially(" *");
@@ -169,16 +165,16 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
       await alert.getByText(`${name}: Enter`).waitFor();
     }
     await page.locator('[name="input"]:focus').waitFor();
-    const rule = page.getByLabel("rule", { exact: true });
+    const rule = field(page, "rule");
     await rule.fill("0 25 * * *");
     await page.locator("#field-rule-problem").waitFor({ state: "detached" });
     await page.locator(".coming .problem").waitFor();
-    await page.getByLabel("input", { exact: true }).fill("SELECT 1");
+    await field(page, "input").fill("SELECT 1");
     await alert.waitFor({ state: "detached" });
     await submit.click();
     await page.locator("#field-rule-problem", { hasText: "hour: '25' is not within 0-23" }).waitFor();
     await rule.fill("30 7 1 1 *");
-    await page.getByLabel("zone", { exact: true }).fill("UTC");
+    await field(page, "zone").fill("UTC");
     await page
       .getByLabel("Start", { exact: true })
       .getByText("at the next time of its rule")
@@ -205,16 +201,16 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     const page = await openPage(web, `/tables/${table}/tasks/${id}`);
     await page.getByRole("link", { name: "Run again with changes" }).click();
     await page.getByText(`The schedule of task ${id} is not copied`).waitFor();
-    assert.equal(await page.getByLabel("args", { exact: true }).inputValue(), '[\n  "a"\n]');
-    assert.equal(await page.getByLabel("tenant", { exact: true }).inputValue(), "acme");
-    assert.equal(await page.getByLabel("rule", { exact: true }).inputValue(), "");
+    assert.equal(await field(page, "args").inputValue(), '[\n  "a"\n]');
+    assert.equal(await field(page, "tenant").inputValue(), "acme");
+    assert.equal(await field(page, "rule").inputValue(), "");
     for (const name of ["remote", "null", "data", "tags"]) {
-      assert.equal(await page.getByLabel(name, { exact: true }).inputValue(), `as in task ${id}`, name);
+      assert.equal(await field(page, name).inputValue(), `as in task ${id}`, name);
     }
-    await page.getByLabel("retry", { exact: true }).fill("0");
+    await field(page, "retry").fill("0");
     await page.getByRole("button", { name: "Change null" }).click();
-    await page.getByLabel("null", { exact: true }).fill("nil");
-    await page.getByLabel("Start", { exact: true }).selectOption("at");
+    await field(page, "null").fill("nil");
+    await field(page, "Start").selectOption("at");
     await page.getByLabel("Time, in your time zone").fill("2999-01-01T00:00:00");
     await page.getByRole("button", { name: "Add task" }).click();
     await waitForRow(client, "SELECT FROM task WHERE id > $1", [id]);
@@ -241,7 +237,7 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     );
     await page.goto(`${web.url}/tables/${table}/add?from=${id}`);
     await page.getByRole("button", { name: "Copy the schedule as well" }).click();
-    assert.equal(await page.getByLabel("rule", { exact: true }).inputValue(), "0 7 * * *");
+    assert.equal(await field(page, "rule").inputValue(), "0 7 * * *");
     await page.waitForFunction(() => document.activeElement?.id === "field-rule");
     await page.goto(`${web.url}/tables/${table}/add?from=404404`);
     await page.getByText("there is no task 404404 in this table").waitFor();
