@@ -8,8 +8,9 @@ import {
   type OnInvalidSetting,
 } from "../shared/config/serverSettings.js";
 import { applicationNames } from "../shared/postgres/applicationNames.js";
-import { connectClient, disconnect, type Client } from "../shared/postgres/client.js";
+import { connectClient, destroyOnAbort, disconnect, type Client } from "../shared/postgres/client.js";
 import type { Log } from "../shared/log.js";
+import { timeoutSignal } from "../shared/timeoutSignal.js";
 
 const names = ["pg_conf.close", "pg_conf.fetch", "pg_conf.restart"] as const;
 
@@ -30,16 +31,11 @@ export async function fetchControlSettings(
 ): Promise<ControlSettings> {
   const { supervisor: applicationName } = applicationNames;
   const client = await connectClient(control, { applicationName, isControl: true, signal });
-  // On a half-open connection (one whose other end disappeared without notice) the query would never end.
-  const abort = (): void => void client.connection.stream.destroy();
-  const timer = control.connectTimeoutMs > 0 ? setTimeout(abort, control.connectTimeoutMs) : undefined;
-  signal.addEventListener("abort", abort);
-  if (signal.aborted) abort();
+  const { connectTimeoutMs: ms } = control;
+  const limited = ms > 0 ? timeoutSignal(ms, signal) : signal;
   try {
-    return await readControlSettings(client, file, logInvalidSettings(log));
+    return await destroyOnAbort(limited, client, () => readControlSettings(client, file, logInvalidSettings(log)));
   } finally {
-    clearTimeout(timer);
-    signal.removeEventListener("abort", abort);
     await disconnect(client);
   }
 }

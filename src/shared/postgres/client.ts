@@ -197,6 +197,22 @@ export async function disconnect(client: Client): Promise<void> {
   clearTimeout(timer);
 }
 
+/** Destroying the socket makes `work` reject, also on a half-open connection, on which a query would never end. */
+export async function destroyOnAbort<T>(
+  signal: AbortSignal,
+  client: Client,
+  work: (client: Client) => Promise<T>,
+): Promise<T> {
+  const destroy = (): void => void client.connection.stream.destroy();
+  signal.addEventListener("abort", destroy);
+  try {
+    if (signal.aborted) destroy();
+    return await work(client);
+  } finally {
+    signal.removeEventListener("abort", destroy);
+  }
+}
+
 /** Returns the SQLSTATE of a server error, or null for any other error. */
 export function sqlState(error: unknown): string | null {
   return isServerError(error) ? (error.code ?? null) : null;

@@ -1,12 +1,12 @@
 import { Backoff, sleep } from "../../shared/backoff.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
-import { connectClient, disconnect, type Client } from "../../shared/postgres/client.js";
+import { connectClient, destroyOnAbort, disconnect, type Client } from "../../shared/postgres/client.js";
 import { listenToTable } from "../../manager/schema/listen.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { readChangeCounter } from "../../tasks/queries/counts.js";
 import { webSettings } from "./connectionPool.js";
-import { destroyOnAbort, withTimeout } from "./timeLimit.js";
+import { withTimeout } from "./timeLimit.js";
 
 /** In ms. The write counters are read because not every write sends a notification. */
 const pollMs = 2_000;

@@ -2,7 +2,7 @@ import { EventEmitter, once, setMaxListeners } from "node:events";
 import { Pool, type Client, type PoolClient } from "pg";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
-import { connectClient, disconnect, sqlState } from "../../shared/postgres/client.js";
+import { connectClient, destroyOnAbort, disconnect, sqlState } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
 import type { StartupSettings } from "../../shared/postgres/startupOptions.js";
 import {
@@ -16,7 +16,7 @@ import {
 } from "../../shared/postgres/sqlStates.js";
 import { indexScanSettings } from "../../tasks/sqlFragments.js";
 import { ApiError } from "../errors.js";
-import { destroyOnAbort, waitAtMost, withTimeout } from "./timeLimit.js";
+import { waitAtMost, withTimeout } from "./timeLimit.js";
 
 /** For each table. */
 const maxConnections = 2;

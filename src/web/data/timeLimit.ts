@@ -1,5 +1,3 @@
-import type { Client } from "../../shared/postgres/client.js";
-
 /** The signal is aborted after `ms` or when `outer` is. */
 export async function withTimeout<T>(
   ms: number,
@@ -16,22 +14,6 @@ export async function withTimeout<T>(
   } finally {
     clearTimeout(timer);
     outer.removeEventListener("abort", abort);
-  }
-}
-
-/** Destroying the socket makes `work` reject. */
-export async function destroyOnAbort<T>(
-  signal: AbortSignal,
-  client: Client,
-  work: (client: Client) => Promise<T>,
-): Promise<T> {
-  const destroy = (): void => void client.connection.stream.destroy();
-  signal.addEventListener("abort", destroy);
-  try {
-    if (signal.aborted) destroy();
-    return await work(client);
-  } finally {
-    signal.removeEventListener("abort", destroy);
   }
 }
 
