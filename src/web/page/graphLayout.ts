@@ -3,8 +3,8 @@ import type { DependencyGraph, DependencyNode } from "../../tasks/queries/depend
 /** Tasks and what they wait for, which have smaller ids. */
 export type Graph = Pick<DependencyGraph, "nodes" | "edges">;
 
-/** In px. */
-interface Place {
+/** In px of the drawing at its full size. */
+export interface Place {
   readonly x: number;
   readonly y: number;
   readonly width: number;

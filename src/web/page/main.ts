@@ -58,8 +58,10 @@ function skipToMain(event: Event): void {
 
 function content(location: PageLocation, cluster: ClusterInfo | null, now: number): VNode | null {
   const { page, table: id, task, query } = location;
-  if (page === "tables")
-    return cluster === null ? html`<${Loading} />` : html`<${Tables} cluster=${cluster} query=${query} />`;
+  if (page === "tables" && cluster === null) {
+    return html`<main id="main" aria-busy="true"><h1 class="hidden">pg-task</h1></main>`;
+  }
+  if (page === "tables") return html`<${Tables} cluster=${cluster} query=${query} />`;
   if (page === "processes") return html`<${ProcessesView} now=${now} />`;
   if (id === null || (cluster !== null && !cluster.tables.some((each) => each.id === id))) {
     return html`<main id="main">
@@ -81,10 +83,6 @@ function content(location: PageLocation, cluster: ClusterInfo | null, now: numbe
   if (page === "add") return html`<${AddTaskView} key=${`${id} ${query.toString()}`} id=${id} query=${query} />`;
   if (page === "errors") return html`<${ErrorsView} key=${id} id=${id} />`;
   return html`<${TaskView} key=${`${id} ${task}`} id=${id} task=${task} now=${now} />`;
-}
-
-function Loading(): VNode {
-  return html`<main id="main" aria-busy="true"><h1 class="hidden">pg-task</h1></main>`;
 }
 
 const titles: Readonly<Partial<Record<PageLocation["page"], string>>> = {

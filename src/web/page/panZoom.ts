@@ -1,14 +1,7 @@
 import { html } from "htm/preact";
 import type { ComponentChildren, VNode } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-
-/** In px of the drawing at its full size. */
-interface Place {
-  readonly x: number;
-  readonly y: number;
-  readonly width: number;
-  readonly height: number;
-}
+import type { Place } from "./graphLayout.js";
 
 export interface Mark extends Place {
   readonly key: string;

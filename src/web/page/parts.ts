@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { printableLine } from "../../shared/printable.js";
 import { problemText } from "./apiClient.js";
 import type { TaskSummary } from "../../tasks/types.js";
+import type { TableInfo } from "../api/schemas.js";
 import { fullTimeText } from "./format.js";
 import type { Resource } from "./resource.js";
 
@@ -74,6 +75,15 @@ export function useActions(failed: () => void) {
   };
   return { run, failure: problem !== null && html`<span class="problem" role="alert">${problem}</span>` };
 }
+
+type TableName = Pick<TableInfo, "id" | "server" | "database" | "schema" | "table">;
+
+/** The head of a row that is about a table. */
+export const tableHead = ({ id, schema, table, database, server }: TableName): VNode =>
+  html`<th scope="row">
+    <a href=${`/tables/${id}`}>${printableLine(`${schema}.${table}`)}</a>
+    <small>${printableLine(`${database} · ${server}`)}</small>
+  </th>`;
 
 interface Sorting {
   /** A title, preceded by `-` for descending order; "" for the given order. */

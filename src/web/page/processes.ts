@@ -3,7 +3,7 @@ import type { VNode } from "preact";
 import type { ProcessInfo, Processes } from "../api/schemas.js";
 import { numberText, relativeTimeText } from "./format.js";
 import { useResource } from "./resource.js";
-import { Alert, DataTable, Facts, StaleNotice, Time, unknown } from "./parts.js";
+import { Alert, DataTable, Facts, StaleNotice, tableHead, Time, unknown } from "./parts.js";
 import { printableLine } from "../../shared/printable.js";
 
 export function ProcessesView({ now }: { now: number }): VNode {
@@ -95,10 +95,7 @@ function managers({ managers: list }: Processes): VNode {
       ${list.map((table) => {
         const { process, sessions, running, serverVersion, tableVersion, latestVersion } = table;
         return html`<tr key=${table.id}>
-          <th scope="row">
-            <a href=${`/tables/${table.id}`}>${printableLine(`${table.schema}.${table.table}`)}</a>
-            <small>${printableLine(`${table.database} · ${table.server}`)}</small>
-          </th>
+          ${tableHead(table)}
           <td class="reason" data-title="Manager">${managerText(table)}</td>
           <td data-title="Backend">
             ${process === null ? unknown : `${process.pid}${process.address === null ? "" : ` at ${process.address}`}`}

@@ -4,10 +4,9 @@ import type { Count } from "../../shared/count.js";
 import type { ClusterInfo, TableInfo, TableSummary } from "../api/schemas.js";
 import { countText, numberText } from "./format.js";
 import { managerState, runningNow } from "./header.js";
-import { DataTable, SearchBox, unknown } from "./parts.js";
+import { DataTable, SearchBox, tableHead, unknown } from "./parts.js";
 import { changedQuery, setQuery } from "./router.js";
 import { formatDuration } from "../../shared/formatDuration.js";
-import { printableLine } from "../../shared/printable.js";
 
 const oldestDueText = (summary: TableSummary | null): string =>
   summary === null ? unknown : formatDuration(summary.oldestDueMs ?? 0).replace(/^0 ms$/, "");
@@ -80,10 +79,7 @@ function tableRow(table: TableInfo): VNode {
   const running = runningNow(table);
   const { DONE: done, FAIL: failed } = summary?.states ?? {};
   return html`<tr key=${table.id}>
-    <th scope="row">
-      <a href=${`/tables/${table.id}`}>${printableLine(`${table.schema}.${table.table}`)}</a>
-      <small>${printableLine(`${table.database} · ${table.server}`)}</small>
-    </th>
+    ${tableHead(table)}
     <td class="reason" data-title="Manager">
       <span class=${`dot ${managerState(table)}`}></span>${managerText(table)}
     </td>

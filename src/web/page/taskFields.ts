@@ -231,25 +231,11 @@ function control(
       ${Object.entries(choices).map(([value, label]) => html`<option key=${value} value=${value}>${label}</option>`)}
     </select>`;
   }
+  const typed = { ...described, spellcheck: false, placeholder: options.placeholder, value: text, onInput: edited };
   if (kind === "long" || kind === "json") {
     const least = name === "input" && own !== true ? 6 : 2;
     const rows = Math.max(least, Math.min(maxRows, text.split("\n").length));
-    return html`<textarea
-      ...${described}
-      rows=${rows}
-      spellcheck=${false}
-      placeholder=${options.placeholder}
-      value=${text}
-      onInput=${edited}
-    ></textarea>`;
+    return html`<textarea ...${typed} rows=${rows}></textarea>`;
   }
-  return html`<input
-    ...${described}
-    inputmode=${kind === "whole" ? "numeric" : "text"}
-    autocomplete="off"
-    spellcheck=${false}
-    placeholder=${options.placeholder}
-    value=${text}
-    onInput=${edited}
-  />`;
+  return html`<input ...${typed} inputmode=${kind === "whole" ? "numeric" : "text"} autocomplete="off" />`;
 }
