@@ -188,7 +188,9 @@ export class SessionGrants<Holder> {
   /** Limits the demands of holders that use the same full server to their shares of its capacity. */
   #usableDemands(): Demand[] {
     const shares = [...this.#shares.values()];
-    const demands = shares.map(demandOf);
+    const demands = shares.map(({ demand, open, busy }): Demand => {
+      return { demand, need: Math.min(demand, busy + Math.max(0, demand - open)) };
+    });
     for (const [server, { sessions }] of this.#fullServers) {
       const indexes = shares.flatMap((share, index) => (share.server === server && share.demand > 0 ? index : []));
       // A single holder shares the server with no other, and finds out itself how many sessions it can open.
@@ -212,8 +214,4 @@ export class SessionGrants<Holder> {
     for (const share of this.#shares.values()) sum += share[what];
     return sum;
   }
-}
-
-function demandOf({ demand, open, busy }: Share): Demand {
-  return { demand, need: Math.min(demand, busy + Math.max(0, demand - open)) };
 }

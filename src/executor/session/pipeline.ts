@@ -95,7 +95,9 @@ export class Pipeline {
     const position = { previous, isFollowed, permit: this.permit ?? 0 };
     execution.send(position, {
       started: () => this.#events.started(execution),
-      cancelRequested: () => this.#exposeOthers(execution),
+      cancelRequested: () => {
+        for (const other of this.#onWire) if (other !== execution) other.isExposed = true;
+      },
       done: () => this.#attemptDone(execution),
     });
   }
@@ -118,10 +120,6 @@ export class Pipeline {
       if (execution.attempt?.hasTransactionEnded === true) this.#finish(execution, null, reason);
       else this.#events.lost(execution);
     }
-  }
-
-  #exposeOthers(execution: Execution): void {
-    for (const other of this.#onWire) if (other !== execution) other.isExposed = true;
   }
 
   #attemptDone(execution: Execution): void {

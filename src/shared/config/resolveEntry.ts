@@ -103,12 +103,10 @@ function entryKey(target: ConnectionTarget, schema: string, table: string): stri
   const servers = serversOf(target).map(({ host, port }) =>
     serverLabel({ host: host.startsWith("/") ? host : host.toLowerCase(), port }),
   );
-  const [database, inSchema, name] = [target.database, schema, table].map(keyPart);
+  const [database, inSchema, name] = [target.database, schema, table].map((each) =>
+    encodeURIComponent(each).replaceAll(".", "%2E"),
+  );
   return `${servers.toSorted().join(",")}/${database}/${inSchema}.${name}`;
-}
-
-function keyPart(name: string): string {
-  return encodeURIComponent(name).replaceAll(".", "%2E");
 }
 
 /** If `user` or `data` is missing, it takes the value of the other; if both are, they come from the parameters. */

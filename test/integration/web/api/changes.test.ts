@@ -271,22 +271,7 @@ it("pauses and resumes a group and the whole table", async () => {
 
 it("adds a task with its options, and with values copied from another one", async () => {
   await client.query("ALTER TABLE task ADD COLUMN tenant text, ADD COLUMN weight integer");
-  const id = await add({
-    input: "SELECT $1",
-    args: [{ deep: [1, null] }],
-    plan: "infinity",
-    group: "g",
-    max: -5,
-    timeout: "5 min",
-    key: "k",
-    retry: 3,
-    sqlstate: ["40", "55P03"],
-    header: false,
-    remote: "host=nowhere password=secret",
-    columns: { tenant: "acme", weight: 7 },
-  });
-  const names = `"group", max, timeout::text, args, retry, sqlstate, header, remote, tenant, weight`;
-  const expected = {
+  const options = {
     group: "g",
     max: -5,
     timeout: "00:05:00",
@@ -295,9 +280,11 @@ it("adds a task with its options, and with values copied from another one", asyn
     sqlstate: ["40", "55P03"],
     header: false,
     remote: "host=nowhere password=secret",
-    tenant: "acme",
-    weight: 7,
   };
+  const own = { tenant: "acme", weight: 7 };
+  const id = await add({ ...options, input: "SELECT $1", plan: "infinity", timeout: "5 min", key: "k", columns: own });
+  const names = `"group", max, timeout::text, args, retry, sqlstate, header, remote, tenant, weight`;
+  const expected = { ...options, ...own };
   assert.deepEqual(await columnsOf(id, names), expected);
   const columns = ["input", "args", "max", "timeout", "retry", "sqlstate", "header", "remote", "tenant"];
   const copy = await add({ plan: "infinity", group: "h", columns: { weight: 8 }, copy: { id, columns } });
