@@ -181,6 +181,7 @@ export class PoolScaler {
       return;
     }
     const count = await this.#roomFor(client, Math.min(more, Math.max(1, size)), more);
+    if (count === 0) return;
     this.#openFailed = false;
     this.#sessions.open(count);
   }
