@@ -93,9 +93,9 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
   follow({ key }: Entry, manager: ManagerThread): void {
     this.#keys.set(manager, key);
     // When an entry's manager is replaced, the new manager's counters continue those of the old manager.
-    const { counts, claims, runs, waits } = this.#managers.get(key) ?? noWork;
+    const { counts, retries, webhooks, claims, runs, waits } = this.#managers.get(key) ?? noWork;
     const start = { state: "starting", since: new Date(), reason: null } as const;
-    this.#managers.set(key, { ...noWork, ...start, counts, claims, runs, waits });
+    this.#managers.set(key, { ...noWork, ...start, counts, retries, webhooks, claims, runs, waits });
     this.emit("changed", key);
     manager.on("ready", () => this.#setState(manager, "working", null));
     manager.on("asleep", () => {

@@ -79,8 +79,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   #isLeader = false;
   /** Aborted when another process leads instead of this one. */
   #replaced = new AbortController();
-  /** Whether this process has ended the connection of a frozen leader before it became the leader. */
-  hasReplacedFrozen = false;
+  #hasReplacedFrozen = false;
   #hasYielded = false;
   #work: Promise<void> = Promise.resolve();
 
@@ -88,6 +87,11 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     super();
     this.target = options.target;
     this.#options = options;
+  }
+
+  /** Whether this process has ended the connection of a frozen leader before it became the leader. */
+  get hasReplacedFrozen(): boolean {
+    return this.#hasReplacedFrozen;
   }
 
   start(): void {
@@ -236,7 +240,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
         foreignEnded: "a session of another role and program held the leader's lock, it was ended",
       },
       fields: {},
-      ended: () => (this.hasReplacedFrozen = true),
+      ended: () => (this.#hasReplacedFrozen = true),
       log: this.#options.log,
     });
     const askAll = await awaitAnswer(
@@ -246,15 +250,14 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       }),
       answerTimeoutMs,
     );
-    this.hasReplacedFrozen = false;
+    this.#hasReplacedFrozen = false;
     for (let attempts = 0; !(await awaitAnswer(this.#tryLock(client), answerTimeoutMs)); attempts += 1) {
       if (attempts === 0) {
         this.emit("standby");
         void this.publishEntries();
       }
       if (attempts % attemptsPerComparison === 1) await this.#compareEntries(client);
-      if (!this.#ending.signal.aborted) await sleep(lockRetryMs, this.#retryNow.signal);
-      this.#retryNow = new AbortController();
+      await this.#wait(lockRetryMs);
       if (this.#ending.signal.aborted) return false;
       await awaitAnswer(holder.check(lockRetryMs), answerTimeoutMs);
     }
@@ -264,6 +267,12 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   async #compareEntries(client: Client): Promise<void> {
     const { leader } = await awaitAnswer(readPublishedEntries(client, this.#options.name), answerTimeoutMs);
     if (leader !== null) this.emit("compared", areSame(leader, this.#options.entryHashes()));
+  }
+
+  /** Waits until a notification arrives or the connection ends, at most `ms`. */
+  async #wait(ms: number): Promise<void> {
+    if (!this.#ending.signal.aborted) await sleep(ms, this.#retryNow.signal);
+    this.#retryNow = new AbortController();
   }
 
   async #tryLock(client: Client): Promise<boolean> {
