@@ -31,8 +31,8 @@ export const tracesSetup = `
 export const traces = (role: string): Readonly<Record<string, Trace>> => ({
   "temporary tables": ["CREATE TEMP TABLE trace AS SELECT 1", "SELECT to_regclass('pg_temp.trace') IS NULL", "t"],
   settings: [
-    "SET work_mem = '12345kB'; SET DateStyle = 'German'",
-    "SELECT current_setting('work_mem') <> '12345kB' AND current_setting('DateStyle') NOT LIKE 'German%'",
+    "SET work_mem = '12345kB'; SET DateStyle = 'German'; SET statement_timeout = '1h'",
+    "SELECT current_setting('work_mem') <> '12345kB' AND current_setting('DateStyle') NOT LIKE 'German%' AND current_setting('statement_timeout') = '0'",
     "t",
   ],
   "parameters of pg_task": [

@@ -28,13 +28,6 @@ async function waitUntilGone(process: string | null): Promise<void> {
   while ((await server.admin.query(alive, [process])).rowCount !== 0) await pause(5);
 }
 
-test("a remote session is kept for the next task of the same group and string", async () => {
-  const driver = await openDriver();
-  const first = await runKept(driver, pid);
-  assert.equal(await runKept(driver, pid), first);
-  assert.equal(await runKept(driver, pid), first);
-});
-
 for (const [what, other] of [
   ["another group", { group: "another" }],
   ["another string", { remote: `${remoteString} application_name=another` }],
@@ -110,19 +103,6 @@ test("a session with state that no reset removes is not kept", async () => {
   const driver = await openDriver();
   const first = await runKept(driver, `SET my.own = 'x'; ${pid}`);
   assert.notEqual(await runKept(driver, pid), first);
-});
-
-test("with save the next task finds the state of the previous one", async () => {
-  const driver = await openDriver();
-  await runKept(driver, "CREATE TEMP TABLE trace AS SELECT 'a' AS value; SET work_mem = '12345kB'", {
-    save: true,
-  });
-  const look = "SELECT value, current_setting('work_mem') FROM trace";
-  assert.equal(await runKept(driver, look, { save: true, timeoutMs: 60_000 }), "value\tcurrent_setting\na\t12345kB");
-  assert.equal(await runKept(driver, "SHOW statement_timeout", { save: true }), "0");
-  // The session is reset after this run, because the run has no `save`.
-  await runKept(driver, look);
-  assert.equal(await runKept(driver, "SELECT to_regclass('pg_temp.trace') IS NULL"), "t");
 });
 
 test("a session is kept after a task that failed or timed out", async () => {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { ClaimedRuns } from "../../../support/claimedRuns.js";
 import { createDatabase } from "../../../support/database.js";
+import { ExecutorDriver } from "../../../support/executorDriver.js";
 
 const database = await createDatabase();
 const runs = await ClaimedRuns.create(database);
@@ -250,11 +251,6 @@ test("the proof goes to the run's ledger", async () => {
   assert.equal(rowCount, 1);
 });
 
-test("the next run has neither role nor privileges of the previous one", async () => {
-  await runs.run(`SET ROLE ${role}`);
-  assert.equal((await runs.run("SELECT current_user")).output, "postgres");
-});
-
 test("runs with save are wrapped too and keep their settings", async () => {
   const first = await runs.run(`SET work_mem = '7MB'; ${insert("a")}`, { save: true });
   assert.deepEqual([first.error, first.proofs], [null, 1]);
@@ -303,7 +299,6 @@ test("a finish function with non-ASCII name is found in any client encoding", as
     `CREATE FUNCTION "завершить"(bigint, bigint, text, integer) RETURNS boolean LANGUAGE sql
      AS 'SELECT public.task_finish($1, $2, $3, $4)'`,
   );
-  const { ExecutorDriver } = await import("../../../support/executorDriver.js");
   const other = new ExecutorDriver(database.target, admin, {
     finishFunction: 'public."завершить"',
   });

@@ -29,26 +29,19 @@ const stop = async (run: Run) => {
   driver.executor.receive({ type: "cancel", session: 1, id: run.id });
 };
 
-test("a stop during the input cancels the run and undoes it", async () => {
-  const run = await dispatchBlocked(41, `${insert("a")}; SELECT FROM pg_advisory_lock(41)`);
-  await stop(run);
-  const outcome = await runs.outcome(run);
-  await admin.query("SELECT pg_advisory_unlock(41)");
-  assert.match(outcome.error ?? "", cancelled);
-  assert.deepEqual([outcome.effects, outcome.proofs, outcome.committed], [[], 0, false]);
-});
-
-test("a stop that REPEATABLE READ cannot see cancels the run and undoes it", async () => {
-  const run = await dispatchBlocked(
-    42,
-    `BEGIN ISOLATION LEVEL REPEATABLE READ; ${insert("a")}; SELECT FROM pg_advisory_lock(42)`,
-  );
-  await stop(run);
-  const outcome = await runs.outcome(run);
-  await admin.query("SELECT pg_advisory_unlock(42)");
-  assert.match(outcome.error ?? "", cancelled);
-  assert.deepEqual([outcome.effects, outcome.proofs], [[], 0]);
-});
+for (const [title, begin] of [
+  ["during the input", ""],
+  ["that REPEATABLE READ cannot see", "BEGIN ISOLATION LEVEL REPEATABLE READ; "],
+] as const) {
+  test(`a stop ${title} cancels the run and undoes it`, async () => {
+    const run = await dispatchBlocked(41, `${begin}${insert("a")}; SELECT FROM pg_advisory_lock(41)`);
+    await stop(run);
+    const outcome = await runs.outcome(run);
+    await admin.query("SELECT pg_advisory_unlock(41)");
+    assert.match(outcome.error ?? "", cancelled);
+    assert.deepEqual([outcome.effects, outcome.proofs, outcome.committed], [[], 0, false]);
+  });
+}
 
 test("a stop that waits for the task's own row lock comes after the effect", async () => {
   const run = await dispatchBlocked(
