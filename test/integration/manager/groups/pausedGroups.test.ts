@@ -2,20 +2,15 @@ import assert from "node:assert/strict";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { readGroups } from "../../../../src/tasks/queries/groups.js";
 import { readSituation } from "../../../../src/tasks/explain/taskSituation.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { only, Tasks } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
+import { only } from "../../../support/tasks.js";
 
 /** Two groups with the same hash. */
 const [paused, free] = ["n744", "n171856"];
 const table = taskTable("public", "task");
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url });
+const { database, client, tasks } = await serve({ "pg_task.sleep": 1000 });
 
 async function insert(group: string, count: number, max = 0): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>(
@@ -60,15 +55,6 @@ test("a task behind thousands of tasks of a paused group is found, and so is eac
   await tasks.ended(...both);
   await client.query("DELETE FROM task WHERE id = ANY ($1)", [waiting]);
   await client.query("DELETE FROM task_pause");
-});
-
-test("a pause of the whole table stops both groups", async () => {
-  await client.query("INSERT INTO task_pause DEFAULT VALUES");
-  const ids = [...(await insert(paused, 1)), ...(await insert(free, 1))];
-  await client.query(`SELECT pg_sleep(0.5)`);
-  await tasks.until(ids, ({ state }) => state === "PLAN");
-  await client.query("DELETE FROM task_pause");
-  await tasks.ended(...ids);
 });
 
 test("what users see distinguishes the two groups", async () => {

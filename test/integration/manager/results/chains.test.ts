@@ -30,16 +30,6 @@ test("tasks of a sequential group queue in one session and run in order", async 
   assert.deepEqual([manager.groups.get(await stepped.hashOf("g")), manager.groups.totalRunning], [null, 0]);
 });
 
-test("the first task of a group with unknown run times runs alone", async () => {
-  const manager = await stepped.manage(1, {});
-  await stepped.plant({ gated: true }, {}, {});
-  await manager.step();
-  assert.deepEqual(await stepped.states(), ["WORK", "PLAN", "PLAN"]);
-  await stepped.openGate();
-  await manager.finish();
-  assert.deepEqual(await stepped.ran(), [1, 2, 3]);
-});
-
 test("nothing is queued behind tasks of a slow group", async () => {
   const manager = await stepped.manage(1, { g: 100 });
   await stepped.plant({ gated: true }, {}, {});

@@ -41,9 +41,9 @@ describe("task_schedules", () => {
   test("shows waiting and running rows with a rule or with repeat, and no others", async () => {
     await ensureTaskTable(target, { schema: "kinds" });
     await client.query(
-      `INSERT INTO kinds.task (input, rule, zone, repeat, plan) VALUES
-         (E'\\n SELECT 1\\nFROM x', '0 5 1 1 *', 'UTC', '0', now()), ('SELECT 2', NULL, NULL, '1 year', '2199-01-01 00:00+00'),
-         ('SELECT 3', NULL, NULL, '0', '2199-01-01')`,
+      `INSERT INTO kinds.task (input, key, rule, zone, repeat, plan) VALUES
+         (E'\\n SELECT 1\\nFROM x', 'yearly', '0 5 1 1 *', 'UTC', '0', now()), ('SELECT 2', NULL, NULL, NULL, '1 year', '2199-01-01 00:00+00'),
+         ('SELECT 3', NULL, NULL, NULL, '0', '2199-01-01')`,
     );
     await asManager(
       `INSERT INTO kinds.task (input, rule, zone, repeat, plan, state, ready, take, owner) VALUES
@@ -53,14 +53,14 @@ describe("task_schedules", () => {
     );
     assert.deepEqual(
       await rowsOf(
-        `SELECT id, "group", rule, zone, repeat::text, state, plan IS NULL AS unplanned, cardinality(next) AS times, paused, input
+        `SELECT id, key, "group", rule, zone, repeat::text, state, plan IS NULL AS unplanned, cardinality(next) AS times, paused, input
          FROM kinds.task_schedules ORDER BY id`,
       ),
       [
-        { id: "1", rule: "0 5 1 1 *", zone: "UTC", repeat: null, state: "PLAN", input: "SELECT 1" },
+        { id: "1", key: "yearly", rule: "0 5 1 1 *", zone: "UTC", repeat: null, state: "PLAN", input: "SELECT 1" },
         { id: "2", rule: null, zone: null, repeat: "1 year", state: "PLAN", input: "SELECT 2" },
         { id: "4", rule: "0 5 1 1 *", zone: "UTC", repeat: null, state: "WORK", input: "SELECT 4" },
-      ].map((row) => ({ group: "group", unplanned: false, times: 3, paused: false, ...row })),
+      ].map((row) => ({ key: null, group: "group", unplanned: false, times: 3, paused: false, ...row })),
     );
   });
 
@@ -218,12 +218,6 @@ describe("task_schedules", () => {
     await client.query("COMMENT ON COLUMN told.task_schedules.plan IS 'mine'");
     await ensureTaskTable(target, { schema: "told" });
     assert.deepEqual(await rowsOf(comment), [{ plan: "mine" }]);
-  });
-
-  test("shows keys", async () => {
-    await ensureTaskTable(target, { schema: "keys" });
-    await client.query("INSERT INTO keys.task (input, key, repeat, plan) VALUES ('', 'nightly', '1 day', 'infinity')");
-    assert.deepEqual(await rowsOf("SELECT key FROM keys.task_schedules"), [{ key: "nightly" }]);
   });
 
   test("shows how many tries of a waiting run have failed, and the last error", async () => {

@@ -44,13 +44,6 @@ test("a task that ends its own session is tried up to pg_task.crash times, then 
   assert.equal((await tasks.end(behind)).output, "behind");
 });
 
-test("a group is free again after one of its tasks took its sessions down", async () => {
-  const group = "fatal";
-  const row = await tasks.run("SELECT pg_terminate_backend(pg_backend_pid())", { group, max: 5 });
-  assert.deepEqual([row.state, row.crash], ["FAIL", 2]);
-  assert.equal((await tasks.run("SELECT 1", { group, max: 0 })).state, "DONE");
-});
-
 test("a task whose session is terminated from outside is rolled back and runs again", async () => {
   await client.query("CREATE TABLE effect (i int)");
   const [id = ""] = await tasks.insert({

@@ -18,11 +18,6 @@ test("an inserted task runs, and its row shows the result", async () => {
   assert.ok((row.start ?? "") <= (row.stop ?? ""));
 });
 
-test("characters outside ASCII are returned unchanged", async () => {
-  const row = await tasks.run("SELECT 'žluťoučký 🐘' AS a", { group: "skupina ž" });
-  assert.equal(row.output, "žluťoučký 🐘");
-});
-
 test("supervisor, manager and sessions have different application names", async () => {
   await tasks.run("SELECT 1");
   const rows = await eventually<{ application_name: string }>(

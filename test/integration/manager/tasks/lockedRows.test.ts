@@ -85,17 +85,6 @@ test("late tasks whose rows are locked delay no other, in their group or elsewhe
   await pgTask.start(configuration);
 });
 
-test("the result of a task whose row is locked is written when the lock is released", async () => {
-  const held = await gated(2);
-  await hold(held);
-  await open(2);
-  const other = await tasks.run("SELECT 2");
-  assert.equal(other.state, "DONE");
-  assert.equal((await tasks.row(held)).state, "WORK");
-  await holder.query("COMMIT");
-  assert.equal((await tasks.end(held)).output, "through");
-});
-
 test("a result that waits for a locked row is written even if the manager never pauses", async () => {
   const held = await gated(3);
   await hold(held);
@@ -161,34 +150,4 @@ test("work goes on after the whole table was locked", async () => {
     pgTask.lines.slice(first).filter((line) => line.msg === "manager unavailable, retrying"),
     [],
   );
-});
-
-test("a trigger that raises when one task completes delays no other", async () => {
-  await client.query(`
-    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
-      $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
-    CREATE TRIGGER refuse BEFORE UPDATE OF output ON task FOR EACH ROW
-      WHEN (NEW.data = 'refused' AND NEW.state = 'DONE') EXECUTE FUNCTION refuse()`);
-  const from = pgTask.lines.length;
-  const ids = await tasks.insert(
-    { input: "SELECT 1", group: "a" },
-    { input: "SELECT 2", group: "b", data: "refused" },
-    { input: "SELECT 3", group: "c" },
-    { input: "SELECT 4", group: "d" },
-  );
-  const [one = "", refused = "", ...others] = ids;
-  const ended = await tasks.ended(one, ...others);
-  assert.deepEqual(
-    ended.map((row) => row.output),
-    ["1", "3", "4"],
-  );
-  const line = await pgTask.logged((each) => each.msg.startsWith("result rejected"), from);
-  assert.equal(line["id"], refused);
-  // Writing the result is retried, but the rejection is logged only once.
-  await tasks.run("SELECT 5", { plan: new Date(Date.now() + 300).toISOString() });
-  // TAKE if it was queued behind another task.
-  assert.match((await tasks.row(refused)).state, /^(TAKE|WORK)$/);
-  assert.equal(pgTask.lines.slice(from).filter((each) => each["id"] === refused && each.level === "error").length, 1);
-  await client.query("DROP TRIGGER refuse ON task");
-  assert.equal((await tasks.end(refused)).output, "2");
 });

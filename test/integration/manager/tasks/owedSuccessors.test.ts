@@ -124,20 +124,9 @@ test("many successors that are refused for good do not keep another one from bei
   // The oldest is tried after all others, which are refused because of the unique column.
   assert.equal((await successor(id)).later, true);
   for (const row of rows) await pgTask.logged((line) => line["id"] === row.id && line.level === "error", from);
+  assert.equal((await client.query("SELECT FROM task WHERE parent = $1", [id])).rows.length, 1);
   await client.query("DELETE FROM task");
   await client.query("ALTER TABLE task DROP COLUMN once");
-});
-
-test("an owed successor survives the end of the manager, and is planned once", async () => {
-  const allow = await refuseSuccessors();
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", repeat: "1 hour" });
-  await tasks.ended(id);
-  await pgTask.stop();
-  await allow();
-  await pgTask.start(configuration);
-  await successor(id);
-  assert.equal(await successors(id), 1);
-  await client.query("DELETE FROM task");
 });
 
 test("a sequence behind the ids is set forward, and the successor takes the next free id", async () => {

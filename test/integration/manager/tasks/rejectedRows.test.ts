@@ -261,11 +261,23 @@ test("a row that may not be released delays no other, and no stop", async () => 
   assert.equal((await tasks.end(kept)).output, "1");
 });
 
-test("a rejected result does not delay a stop", async () => {
+test("a rejected result delays neither another one nor a stop, and is logged once", async () => {
   const allow = await refusing("NEW.state = 'DONE' AND NEW.data = 'unwritten'");
   const from = pgTask.lines.length;
-  const [id = ""] = await tasks.insert({ input: "SELECT 6", data: "unwritten" });
-  await pgTask.logged((line) => line["id"] === id && line.level === "error", from);
+  const [other = "", id = "", ...others] = await tasks.insert(
+    { input: "SELECT 1", group: "a" },
+    { input: "SELECT 6", group: "b", data: "unwritten" },
+    { input: "SELECT 3", group: "c" },
+    { input: "SELECT 4", group: "d" },
+  );
+  assert.deepEqual(
+    (await tasks.ended(other, ...others)).map(({ output }) => output),
+    ["1", "3", "4"],
+  );
+  await pgTask.logged((line) => line["id"] === id && line.msg.startsWith("result rejected"), from);
+  // It is tried again in the meantime.
+  await tasks.run("SELECT 5", { plan: new Date(Date.now() + 300).toISOString() });
+  assert.equal(saidOf(id, from).length, 1);
   await pgTask.stop();
   assert.deepEqual(stuck(from), []);
   const said = await pgTask.logged((line) => line.msg.startsWith("results not written"), from);

@@ -47,31 +47,6 @@ test("a task planned for later runs at its time and not before, from deep sleep"
   await pgTask.logged((line) => line.msg === "executor thread started", from);
 });
 
-test("the earliest of several plans ends deep sleep", async () => {
-  await fallAsleep();
-  const { rows } = await client.query<{ id: string }>(
-    `INSERT INTO task (input, plan)
-     SELECT 'SELECT ' || i, CASE i WHEN 2 THEN clock_timestamp() + interval '300 ms' ELSE '2100-01-01' END
-     FROM generate_series(1, 3) AS i RETURNING id`,
-  );
-  const row = only(await tasks.ended(rows[1]?.id ?? ""));
-  assert.ok((row.start ?? "") >= row.plan);
-  for (const other of [rows[0], rows[2]]) assert.equal((await tasks.row(other?.id ?? "")).state, "PLAN");
-});
-
-test("a postponed task does not run", async () => {
-  const { rows } = await client.query<{ id: string }>(
-    "INSERT INTO task (input, plan) VALUES ('SELECT 5', clock_timestamp() + interval '300 ms') RETURNING id",
-  );
-  const { id } = only(rows);
-  await client.query("UPDATE task SET plan = '2100-01-01' WHERE id = $1", [id]);
-  const later = await client.query<{ id: string }>(
-    "INSERT INTO task (input, plan) VALUES ('SELECT 6', clock_timestamp() + interval '400 ms') RETURNING id",
-  );
-  await tasks.ended(only(later.rows).id);
-  assert.equal((await tasks.row(id)).state, "PLAN");
-});
-
 test("a planned task whose row is locked hides no other plan in deep sleep", async () => {
   const holder = await database.connect();
   const [held = ""] = await tasks.insert({ input: "SELECT 7", plan: "2100-01-01" });
