@@ -81,20 +81,6 @@ for (const [upon, first, second, state, failed] of verdicts) {
   }
 }
 
-test("a chain is inserted in one transaction, and each step runs after the one before", async () => {
-  const key = await tasks.blocker();
-  await client.query("BEGIN");
-  const ids = [key.id];
-  for (let step = 1; step <= 5; step++) ids.push(await tasks.add(`SELECT ${step}`, { after: list(ids.at(-1) ?? "") }));
-  await client.query("COMMIT");
-  await key.open();
-  const rows = await tasks.ended(...ids);
-  for (const [index, row] of rows.entries()) {
-    assert.equal(row.state, "DONE");
-    if (index > 0) assert.ok((row.start ?? "") >= (rows[index - 1]?.stop ?? "?"));
-  }
-});
-
 test("if a step of a chain fails, all later steps are GONE, each because of the one before", async () => {
   const first = await tasks.add("SELECT 1/0");
   const second = await tasks.add("SELECT 2", { after: list(first) });

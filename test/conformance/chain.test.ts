@@ -88,16 +88,6 @@ test("a schedule plans a chain each time", async () => {
   await client.query("DELETE FROM task WHERE rule IS NOT NULL");
 });
 
-for (const [title, parameters, message] of [
-  ["no input", "'{}'", "task_chain expects at least one input"],
-  ["null instead of inputs", "NULL", "task_chain expects at least one input"],
-  ["a null among the inputs", "ARRAY['SELECT 1', NULL]", "input 2 of task_chain is null"],
-] as const) {
-  test(`${title} is refused`, async () => {
-    await assert.rejects(chain(parameters), { code: "22023", message });
-  });
-}
-
 test("an array counts its elements from any lower bound, and row by row", async () => {
   const ids = await chain(`'[5:6]={SELECT 1,SELECT 2}'`);
   ids.push(...(await chain("ARRAY[['SELECT 1', 'SELECT 2'], ['SELECT 3', 'SELECT 4']]")));
@@ -144,21 +134,19 @@ test("a step can have a key of its own, and one that is taken is reported unless
   assert.deepEqual(await chain(`${steps}, key => 'own'`), []);
 });
 
-for (const [title, parameters, code, message] of [
-  ["an object instead of steps", `'{}'::jsonb`, "22023", "task_chain expects an array of steps, not object"],
-  ["no step", `'[]'`, "22023", "task_chain expects at least one input"],
-  ["a number as a step", `'["SELECT 1", 2]'`, "22023", "step 2 of task_chain is neither a string nor an object"],
-  ["a step without input", `'["SELECT 1", {"data": "x"}]'`, "22023", "input 2 of task_chain is null"],
-  [
-    "an unknown option",
-    `'[{"input": "SELECT 1", "inptu": 1, "rule": "@daily"}]'`,
-    "22023",
-    "unknown option: inptu, rule",
-  ],
-  ["upon in the first step", `'[{"input": "SELECT 1", "upon": "end"}]'`, "22023", "upon is set without after"],
+for (const [title, parameters, message] of [
+  ["no input", "'{}'", "task_chain expects at least one input"],
+  ["null instead of inputs", "NULL", "task_chain expects at least one input"],
+  ["a null among the inputs", "ARRAY['SELECT 1', NULL]", "input 2 of task_chain is null"],
+  ["an object instead of steps", `'{}'::jsonb`, "task_chain expects an array of steps, not object"],
+  ["no step", `'[]'`, "task_chain expects at least one input"],
+  ["a number as a step", `'["SELECT 1", 2]'`, "step 2 of task_chain is neither a string nor an object"],
+  ["a step without input", `'["SELECT 1", {"data": "x"}]'`, "input 2 of task_chain is null"],
+  ["an unknown option", `'[{"input": "SELECT 1", "inptu": 1, "rule": "@daily"}]'`, "unknown option: inptu, rule"],
+  ["upon in the first step", `'[{"input": "SELECT 1", "upon": "end"}]'`, "upon is set without after"],
 ] as const) {
   test(`${title} is refused`, async () => {
-    await assert.rejects(chain(parameters), { code, message });
+    await assert.rejects(chain(parameters), { code: "22023", message });
   });
 }
 

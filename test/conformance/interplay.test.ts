@@ -3,7 +3,7 @@ import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
 import { until, maxConcurrent, newName, statesOf } from "../support/tasks.js";
 
-const { database, client, tasks } = await serve({ "pg_task.delete": false });
+const { client, tasks } = await serve({ "pg_task.delete": false });
 
 /** An input that fails the given number of times. */
 async function failing(times: number): Promise<string> {
@@ -154,24 +154,6 @@ test("after, rule and catchup: times that pass while the first run waits are mad
     rows.map((run) => run.hours),
     rows.map((_, index) => index),
   );
-});
-
-test("key, args and collect: no value is lost while tasks are claimed, whoever comes first", async () => {
-  const group = newName();
-  await client.query("CREATE TABLE collected (item integer)");
-  const producers = await Promise.all(Array.from({ length: 4 }, () => database.connect()));
-  const upsert = `INSERT INTO task AS t (input, key, "group", args)
-    VALUES ($$INSERT INTO collected SELECT jsonb_array_elements_text(current_setting('pg_task.args')::jsonb)::integer$$, $1, $1, jsonb_build_array($2::integer))
-    ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL DO UPDATE SET args = t.args || excluded.args`;
-  await Promise.all(
-    producers.map(async (each, producer) => {
-      for (let item = 0; item < 50; item += 1) await each.query(upsert, [group, producer * 50 + item]);
-    }),
-  );
-  const done = await tasks.endedOf("SELECT id FROM task WHERE key = $1", [group]);
-  assert.deepEqual([done.every(({ state }) => state === "DONE"), maxConcurrent(done)], [true, 1]);
-  const counts = "SELECT ARRAY[count(*), count(DISTINCT item)]::integer[] FROM collected";
-  assert.deepEqual(await tasks.value(counts), [200, 200]);
 });
 
 for (const [what, group] of [

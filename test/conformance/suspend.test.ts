@@ -1,15 +1,12 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, rowsOf, Tasks, until } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { only, rowsOf, until } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 200, "pg_task.delete": false });
-await client.query("CREATE TABLE broken (since timestamptz); INSERT INTO broken VALUES (now())");
+const { pgTask, client, tasks } = await serve(
+  { "pg_task.sleep": 200, "pg_task.delete": false },
+  "CREATE TABLE broken (since timestamptz); INSERT INTO broken VALUES (now())",
+);
 
 /** Fails as long as the table `broken` has a row. */
 const input = "SELECT 1 / (CASE WHEN EXISTS (SELECT FROM broken) THEN 0 ELSE 1 END)";

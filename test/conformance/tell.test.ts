@@ -1,15 +1,10 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { Tasks, until } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { until } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
+const { database, client, tasks } = await serve({ "pg_task.sleep": 200 });
 const listener = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 200 });
 
 const heard: string[] = [];
 let hear = (): void => {};

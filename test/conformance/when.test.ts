@@ -62,11 +62,6 @@ test("§4 the larger max minus running in its group goes first", async () => {
   });
 });
 
-test("§4 a task with max 0 runs alone in its group", async () => {
-  const ids = await tasks.together(...times(6, { input: "SELECT pg_sleep(0.02)", group: "alone" }));
-  assert.equal(maxConcurrent(await tasks.ended(...ids)), 1);
-});
-
 test("§4 ten tasks with max 1 run two at a time", async () => {
   const rows = await tasks.runTogether(...times(10, { input: "SELECT pg_sleep(0.05)", group: "twos", max: 1 }));
   assert.equal(maxConcurrent(rows), 2);
