@@ -1,11 +1,10 @@
 import assert from "node:assert/strict";
 import { cli } from "../support/cli.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
+import { serve } from "../support/serve.js";
 import { projectText } from "../support/project.js";
 import { cronTables } from "../support/schedulerTables.js";
-import { only, statesOf, Tasks } from "../support/tasks.js";
+import { only, statesOf } from "../support/tasks.js";
 
 const page = projectText("docs/coming-from.md");
 const blocks = [...page.matchAll(/^```(?:text|sql)\n(.*?)^```$/gms)].map(([, text = ""]) => text);
@@ -14,12 +13,7 @@ const block = (begin: string): string => only(blocks.filter((text) => text.start
 /** The query that shows the runs in pg_cron together with those made here. */
 const history = block("SELECT 'pg_cron '");
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query(cronTables);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+const { database, client, tasks } = await serve({}, cronTables);
 
 test("the query of docs/coming-from.md shows the runs in pg_cron together with those made here", async () => {
   await client.query(

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import { createServer, connect as connectSocket, type Socket } from "node:net";
 import { after, test } from "node:test";
 import type { ErrorReport } from "../../../../src/shared/errors.js";
 import type { ConnectionTarget } from "../../../../src/shared/postgres/target/target.js";
 import { createDatabase } from "../../../support/database.js";
 import { ExecutorDriver } from "../../../support/executorDriver.js";
+import { listen } from "../../../support/listen.js";
 import { createRole } from "../../../support/taskTables.js";
 
 const database = await createDatabase();
@@ -38,15 +38,10 @@ async function startProxy(createInterceptor: () => Interceptor): Promise<Connect
     });
     server.on("data", (chunk: Buffer) => client.write(toClient(chunk)));
   });
-  proxy.listen(0, "127.0.0.1");
-  await once(proxy, "listening");
+  const port = await listen(proxy);
   after(() => {
     for (const socket of sockets) socket.destroy();
-    proxy.close();
   });
-  const address = proxy.address();
-  assert.ok(address !== null && typeof address === "object");
-  const { port } = address;
   return { ...database.target, host: "127.0.0.1", port };
 }
 

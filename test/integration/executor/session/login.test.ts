@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { chmod, copyFile } from "node:fs/promises";
-import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -12,6 +11,7 @@ import * as database from "../../../../src/shared/postgres/client.js";
 import { PgTaskError } from "../../../../src/shared/errors.js";
 import { buildStartup } from "../../../../src/shared/postgres/startupOptions.js";
 import { Authority } from "../../../support/certificates.js";
+import { listen } from "../../../support/listen.js";
 import { password, startRemoteServer } from "../../../support/remoteServer.js";
 
 const applicationName = "test";
@@ -210,17 +210,13 @@ test("a missing or silent server is a failed connection", async () => {
   const silent = createServer();
   const sockets: Socket[] = [];
   silent.on("connection", (socket) => sockets.push(socket));
-  silent.listen(0, "127.0.0.1");
-  await once(silent, "listening");
+  const port = await listen(silent);
   after(() => {
     for (const socket of sockets) socket.destroy();
-    silent.close();
   });
-  const address = silent.address();
-  assert.ok(address !== null && typeof address === "object");
   const failed = { code: "CONNECTION_FAILED" };
   for (const sslmode of ["disable", "prefer"] as const) {
-    await expectOutcome({ port: address.port, connectTimeoutMs: 100, sslmode }, failed);
+    await expectOutcome({ port, connectTimeoutMs: 100, sslmode }, failed);
     await expectOutcome({ port: 1, sslmode }, failed);
     await expectOutcome({ host: "/no/such/folder", sslmode }, failed);
   }

@@ -1,15 +1,10 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { eventually, Tasks, type NewTask } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
+import { eventually, type NewTask } from "../../../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 200 });
+const { pgTask, database, client, tasks } = await serve({ "pg_task.sleep": 200 });
 
 async function output(input: string, more: Omit<NewTask, "input"> = {}): Promise<string | null> {
   const row = await tasks.run(input, more);

@@ -1,16 +1,11 @@
 import assert from "node:assert/strict";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { statesOf, eventually, only, Tasks } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
+import { statesOf, eventually, only } from "../../../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
+const { database, tasks } = await serve({ "pg_task.sleep": 600_000, "pg_conf.max": 8 });
 const observer = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 600_000, "pg_conf.max": 8 });
 
 const busy = `SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ${lockClasses.busy}::oid
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;

@@ -1,17 +1,11 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
+import { serve } from "../../../support/serve.js";
 import { only, Tasks } from "../../../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
+const { pgTask, database, client, tasks } = await serve({ "pg_task.sleep": 200 }, "CREATE TABLE effect (what text)");
 const config = { url: database.url, "pg_task.sleep": 200 };
-await client.query("CREATE TABLE effect (what text)");
-await pgTask.start(config);
 const writes = "INSERT INTO effect VALUES (current_setting('pg_task.id'))";
 
 const { rows: resets } = await client.query<{ signature: string }>(

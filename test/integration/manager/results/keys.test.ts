@@ -6,21 +6,14 @@ import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { waitingWithKey } from "../../../../src/manager/sql/keyWaits.sql.js";
 import { test } from "../../../support/limitedTest.js";
 import { openTable } from "../../../support/taskTables.js";
-import { only } from "../../../support/tasks.js";
+import { eventually, insertTask, only, valueOf } from "../../../support/tasks.js";
 
 const { database, user: client, manager, table } = await openTable();
 const columns = await readColumnSet(manager, table);
 const owner = "2147483647 2001-01-01T00:00:00.000000";
 
-async function insert(values: Readonly<Record<string, string | null>>): Promise<string> {
-  const { rows } = await client.query<{ id: string }>(
-    `INSERT INTO task (input, ${Object.keys(values).join(", ")}) VALUES ('SELECT 1', ${Object.keys(values)
-      .map((_, index) => `$${index + 1}`)
-      .join(", ")}) RETURNING id`,
-    Object.values(values),
-  );
-  return only(rows).id;
-}
+const insert = (values: Readonly<Record<string, string | null>>): Promise<string> =>
+  insertTask(client, "SELECT 1", values);
 
 const running = (key: string | null, more: Readonly<Record<string, string>> = {}): Promise<string> =>
   insert({ key, state: "WORK", owner, ...more });
@@ -118,7 +111,7 @@ for (const [way, put] of ways) {
       "INSERT INTO task (input, key, plan) VALUES ('SELECT 1', $1, 'infinity') RETURNING id",
       [key],
     );
-    const { rows: pids } = await manager.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
+    const managerPid = await valueOf<number>(manager, "SELECT pg_backend_pid()");
     const done = changeRows(
       manager,
       [old],
@@ -126,10 +119,7 @@ for (const [way, put] of ways) {
       () => assert.fail(),
     );
     // The statement waits for the producer's transaction, because the unique index has to know whether it commits.
-    for (;;) {
-      const { rowCount } = await client.query("SELECT FROM pg_locks WHERE pid = $1 AND NOT granted", [only(pids).pid]);
-      if (rowCount === 1) break;
-    }
+    await eventually(client, `SELECT FROM pg_locks WHERE pid = ${managerPid} AND NOT granted`);
     await producer.query("COMMIT");
     await done;
     assert.deepEqual([(await row(old)).state, (await row(old)).error], ["GONE", takesPlace(only(rows).id)]);

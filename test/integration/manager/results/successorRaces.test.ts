@@ -15,35 +15,24 @@ import type { Client } from "../../../../src/shared/postgres/client.js";
 import { test } from "../../../support/limitedTest.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
 import { openTable } from "../../../support/taskTables.js";
-import { only } from "../../../support/tasks.js";
+import { eventually, insertTask, valueOf } from "../../../support/tasks.js";
 
 const { database, user: client, manager, table } = await openTable();
 const user = await database.connect();
-const managerPid = only((await manager.query<{ pid: number }>("SELECT pg_backend_pid() AS pid")).rows).pid;
+const managerPid = await valueOf<number>(manager, "SELECT pg_backend_pid()");
 const owner = "2147483647 2001-01-01T00:00:00.000000";
 
 /** The group hashes of the inserted tasks, by id. */
 const hashes = new Map<string, number>();
 
 async function insert(values: Readonly<Record<string, string | null>>): Promise<string> {
-  const { rows } = await client.query<{ id: string; hash: number }>(
-    `INSERT INTO task (input, ${Object.keys(values).join(", ")}) VALUES ('SELECT 1', ${Object.keys(values)
-      .map((_, index) => `$${index + 1}`)
-      .join(", ")}) RETURNING id, hash`,
-    Object.values(values),
-  );
-  const { id, hash } = only(rows);
-  hashes.set(id, hash);
+  const id = await insertTask(client, "SELECT 1", values);
+  hashes.set(id, await valueOf<number>(client, "SELECT hash FROM task WHERE id = $1", [id]));
   return id;
 }
 
 /** Waits until the manager's statement waits for the user's transaction. */
-async function managerWaits(): Promise<void> {
-  for (;;) {
-    const { rowCount } = await client.query("SELECT FROM pg_locks WHERE pid = $1 AND NOT granted", [managerPid]);
-    if (rowCount === 1) return;
-  }
-}
+const managerWaits = () => eventually(client, `SELECT FROM pg_locks WHERE pid = ${managerPid} AND NOT granted`);
 
 /** Ends a task of `owner`, or a due one, in one of the ways in which a schedule goes on. */
 type Way = (connection: Client, id: string) => Promise<unknown>;
@@ -121,7 +110,7 @@ for (const [what, statement, values, end, outcome] of [
 ] as const) {
   test(`the successor of a task that ${what} while a column is added has the value of that column`, async () => {
     const column = `own_${statement.replaceAll(" ", "_")}`;
-    const id = await insert({ repeat: "1 day", '"group"': what, ...values });
+    const id = await insert({ repeat: "1 day", group: what, ...values });
     const add = `ALTER TABLE task ADD COLUMN ${column} text; UPDATE task SET ${column} = 'mine';
       ALTER TABLE task ALTER COLUMN ${column} SET NOT NULL`;
     await end(changedBefore(statement, add), id);
@@ -148,10 +137,10 @@ for (const [what, values, end] of [
 ] as const) {
   test(`a change of a schedule counts if it is committed before the row of a task that ${what} is locked`, async () => {
     const key = `changed ${what}`;
-    const id = await insert({ repeat: "1 day", key, '"group"': key, ...values });
-    const before = await insert({ repeat: "1 day", '"group"': `before ${key}`, ...values });
+    const id = await insert({ repeat: "1 day", key, group: key, ...values });
+    const before = await insert({ repeat: "1 day", group: `before ${key}`, ...values });
     // A task that is released passes its schedule to this one.
-    if (end === release) await insert({ key, '"group"': key, plan: "2100-01-01Z" });
+    if (end === release) await insert({ key, group: key, plan: "2100-01-01Z" });
     // With a plan made before, the statement takes its snapshot, and then waits for the index.
     await manager.query("SET plan_cache_mode = force_generic_plan");
     await end(manager, before);

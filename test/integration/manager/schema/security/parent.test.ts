@@ -1,15 +1,10 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import { sqlState } from "../../../../../src/shared/postgres/client.js";
-import { createDatabase } from "../../../../support/database.js";
-import { PgTask } from "../../../../support/pgTask.js";
-import { only, Tasks } from "../../../../support/tasks.js";
+import { serve } from "../../../../support/serve.js";
+import { only } from "../../../../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url });
+const { client, tasks } = await serve();
 
 const inserted = async (): Promise<string | null> =>
   (await tasks.row(only(await tasks.insert({ input: "SELECT 1" })))).parent;
