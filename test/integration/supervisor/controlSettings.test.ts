@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { connect, createServer } from "node:net";
-import { after, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { fetchControlSettings } from "../../../src/supervisor/controlSettings.js";
 import { createDatabase } from "../../support/database.js";
+import { listen } from "../../support/listen.js";
 import { makeEntry, silentLog } from "../../support/taskTables.js";
 
 const { target } = await createDatabase();
@@ -26,12 +27,7 @@ async function startHalfOpenProxy(): Promise<{ port: number; queried: Promise<un
     client.on("error", () => {});
     server.on("error", () => {});
   });
-  proxy.listen(0, "127.0.0.1");
-  await once(proxy, "listening");
-  after(() => proxy.close());
-  const address = proxy.address();
-  assert.ok(address !== null && typeof address === "object");
-  return { port: address.port, queried };
+  return { port: await listen(proxy), queried };
 }
 
 describe("reading the control database's settings over a half-open connection", () => {

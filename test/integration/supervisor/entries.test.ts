@@ -2,11 +2,11 @@ import assert from "node:assert/strict";
 import { after, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../../src/embedded/port.js";
-import { connectTo } from "../../support/connectTo.js";
+import { connectTo, withConnectionTo } from "../../support/connectTo.js";
 import { createDatabase } from "../../support/database.js";
 import { PgTask, startPgTask } from "../../support/pgTask.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { waitForRow } from "../../support/tasks.js";
+import { valueOf, waitForRow } from "../../support/tasks.js";
 
 const first = await RestartableServer.create(await freePort());
 await first.start();
@@ -18,22 +18,16 @@ const second = await createDatabase("empty");
  * @returns the user, database and port with which the task ran
  */
 async function runLocation(url: string, table: string): Promise<string> {
-  const client = await connectTo(url);
-  try {
-    const { rows } = await client.query<{ id: string }>(
+  return await withConnectionTo(url, async (client) => {
+    const id = await valueOf(
+      client,
       `INSERT INTO ${table} (input)
        VALUES ('SELECT session_user || '' '' || current_database() || '' ''
                        || current_setting(''port'')') RETURNING id`,
     );
-    const { output } = await waitForRow<{ output: string }>(
-      client,
-      `SELECT output FROM ${table} WHERE id = $1 AND state = 'DONE'`,
-      [rows[0]?.id],
-    );
-    return output;
-  } finally {
-    await client.end();
-  }
+    const ended = `SELECT output FROM ${table} WHERE id = $1 AND state = 'DONE'`;
+    return (await waitForRow<{ output: string }>(client, ended, [id])).output;
+  });
 }
 
 /** Does the same in a database of the first server. */

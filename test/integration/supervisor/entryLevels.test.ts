@@ -5,6 +5,7 @@ import { createServer, type Socket } from "node:net";
 import { after, it } from "node:test";
 import { eventually } from "../../support/tasks.js";
 import { createDatabase, onServer } from "../../support/database.js";
+import { listen } from "../../support/listen.js";
 import { startPgTask, PgTask } from "../../support/pgTask.js";
 
 const database = await createDatabase("empty");
@@ -62,16 +63,12 @@ async function startSilentServer(): Promise<{
     sockets.push(socket);
     accepted.emit("connection");
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
+  const port = await listen(server);
   after(() => {
     for (const socket of sockets) socket.destroy();
-    server.close();
   });
-  const address = server.address();
-  assert.ok(typeof address === "object" && address !== null);
   return {
-    url: `postgresql://nobody@127.0.0.1:${address.port}/none?connect_timeout=0&sslmode=disable`,
+    url: `postgresql://nobody@127.0.0.1:${port}/none?connect_timeout=0&sslmode=disable`,
     connections: async (count) => {
       while (sockets.length < count) await once(accepted, "connection");
       assert.equal(sockets.length, count);

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { beforeEach, it } from "node:test";
-import { parameters, type ParameterName } from "../../../src/shared/config/parameterTable.js";
+import { columnsWith } from "../../../src/shared/taskColumns.js";
 import { createDatabase } from "../../support/database.js";
 import type { LogLine } from "../../support/logLines.js";
+import { managerSettings } from "../../support/managerComponents.js";
 import { PgTask } from "../../support/pgTask.js";
 import { waitForRow } from "../../support/tasks.js";
 
@@ -137,54 +138,11 @@ const settings = {
   "pg_work.restart": { value: 67, line: { restartMs: 67_000 } },
 } as const;
 
-/** Parameters that have tests of their own, in this file or in the tests of entries. */
-const others: readonly ParameterName[] = [
-  "pg_task.plan",
-  "pg_task.schema",
-  "pg_task.table",
-  // Tested in integration/supervisor/rolesAndDatabases.
-  "pg_task.create",
-  "pg_task.data",
-  "pg_task.user",
-  "pg_task.default",
-  "pg_task.zone",
-  // Tested in integration/process/copies.
-  "pg_task.home",
-  "pg_conf.max",
-  "pg_conf.close",
-  "pg_conf.fetch",
-  "pg_conf.restart",
-  "pg_conf.grace",
-  "pg_conf.threads",
-  "pg_conf.name",
-  "pg_conf.log",
-  // Tested in integration/manager/sessions/reserve.
-  "pg_conf.reserve",
-  // These two are tested in integration/manager/sessions/shares.
-  "pg_task.share",
-  "pg_task.weights",
-  // Tested in integration/process/frozenLeader.
-  "pg_conf.frozen",
-  // These two are tested in integration/web/server, and the next two in integration/web/access.
-  "pg_http.listen",
-  "pg_http.token",
-  "pg_http.readonly",
-  "pg_http.hosts",
-  // Tested in integration/web/mounted.
-  "pg_http.base",
-  "pg_http.user",
-  "pg_http.proxies",
-  // Tested in conformance/webhooks.
-  "pg_http.webhooks",
-];
-
-it("covers every parameter of the file", () => {
-  const inFile = parameters.filter(({ levels, type }) => {
-    const all: readonly string[] = levels;
-    return all.includes("file") && type !== "json";
-  });
-  const tested = [...Object.keys(columns), ...Object.keys(settings), ...others];
-  assert.deepEqual(tested.toSorted(), inFile.map(({ name }) => name).toSorted());
+it("covers every column default and every setting that managers read", () => {
+  const defaults = columnsWith({ default: "parameter" }).map((name) => `pg_task.${name}`);
+  assert.deepEqual(Object.keys(columns).toSorted(), defaults.toSorted());
+  const lines = Object.values(settings).flatMap(({ line }) => Object.keys(line));
+  assert.deepEqual(lines.toSorted(), Object.keys(managerSettings).toSorted());
 });
 
 it("applies the file's column defaults to the next insert, and restores the old ones", async () => {

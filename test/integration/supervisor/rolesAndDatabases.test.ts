@@ -4,8 +4,7 @@ import { join } from "node:path";
 import { after, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../../src/embedded/port.js";
-import type { Client } from "../../../src/shared/postgres/client.js";
-import { connectTo } from "../../support/connectTo.js";
+import { connectTo, withConnectionTo } from "../../support/connectTo.js";
 import { dropDatabase, serverMajor } from "../../support/database.js";
 import { cli } from "../../support/cli.js";
 import { configFolder, replaceConfig } from "../../support/configFile.js";
@@ -45,15 +44,6 @@ function launch(configuration: unknown, cwd = "/"): PgTask {
 
 const often = { "pg_conf.restart": 1 };
 
-async function inDatabase<T>(database: string, work: (client: Client) => Promise<T>): Promise<T> {
-  const client = await connectTo(urlOf("postgres", database));
-  try {
-    return await work(client);
-  } finally {
-    await client.end();
-  }
-}
-
 async function ownerOf(database: string): Promise<string | undefined> {
   const { rows } = await admin.query<{ owner: string }>(
     "SELECT pg_get_userbyid(datdba) AS owner FROM pg_database WHERE datname = $1",
@@ -68,7 +58,7 @@ async function ownerOf(database: string): Promise<string | undefined> {
  * @returns the task's output
  */
 const run = async (database: string, input: string, table = "task"): Promise<string | null> =>
-  await inDatabase(database, async (client) => {
+  await withConnectionTo(urlOf("postgres", database), async (client) => {
     const { rows } = await client.query<{ id: string }>(`INSERT INTO ${table} (input) VALUES ($1) RETURNING id`, [
       input,
     ]);
@@ -295,7 +285,7 @@ it("creates a dropped database and role again", async () => {
   assert.equal(pgTask.linesMatching("role created").length, 1);
 
   // Without its objects, the role can be dropped before the database, which pg-task would create again at once.
-  await inDatabase("dropped", (client) =>
+  await withConnectionTo(urlOf("postgres", "dropped"), (client) =>
     client.query("REASSIGN OWNED BY dropped TO postgres; DROP OWNED BY dropped; DROP ROLE dropped"),
   );
   await dropForced("dropped");
