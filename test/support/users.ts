@@ -8,6 +8,9 @@ import { only, waitForRow, type TaskRow } from "./tasks.js";
 
 export const password = "the password of a role";
 
+/** A group of alice's and one of bob's whose tasks have the same hash. */
+export const collidingGroups = { hers: "a219", his: "b53626" };
+
 /**
  * A server on which every role needs its password, and pg-task with users: its control connection is a superuser's, or
  * that of a role with CREATEROLE and nothing more, as on a managed server. The table public.task belongs to the role

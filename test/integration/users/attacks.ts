@@ -67,10 +67,6 @@ export async function attack(control: "superuser" | "CREATEROLE"): Promise<void>
   });
 
   await it("what runs at the end of a transaction runs as the role", limit, async () => {
-    await alice
-      .query(`
-      CREATE SCHEMA IF NOT EXISTS own; `)
-      .catch(() => {});
     await alice.query(`
       CREATE TABLE public.deferring (a int);
       CREATE FUNCTION public.at_end() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
