@@ -9,7 +9,7 @@ import {
   noDurations,
   type ManagerStatistics,
 } from "../shared/statistics.js";
-import type { ManagerThread } from "./managerThread.js";
+import type { ManagerThreadEvents } from "./managerThread.js";
 
 interface ClusterStatusEvents {
   /** The state of the manager of the entry with this key has changed, or, without one, the role of this process. */
@@ -21,6 +21,8 @@ interface ClusterStatusEvents {
 }
 
 type Released = Pick<ManagerView, "since"> & { readonly reason: NonNullable<ManagerView["reason"]> };
+
+type Manager = EventEmitter<ManagerThreadEvents>;
 
 const idle = { stalled: null, sessionsRefused: null, running: 0, overruns: 0, sessions: 0, shares: {} } as const;
 const noWork = {
@@ -37,7 +39,7 @@ const noWork = {
 export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implements ClusterView {
   /** By entry key. While a manager is being replaced, the old and the new manager share one key. */
   readonly #managers = new Map<string, ManagerView>();
-  readonly #keys = new Map<ManagerThread, string>();
+  readonly #keys = new Map<Manager, string>();
   /** Of entries whose databases are released for maintenance. */
   #released: ReadonlyMap<string, Released> = new Map();
   #role: ClusterRole = "seeking";
@@ -90,12 +92,11 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
     this.emit("changed");
   }
 
-  follow({ key }: Entry, manager: ManagerThread): void {
+  follow({ key }: Pick<Entry, "key">, manager: Manager): void {
     this.#keys.set(manager, key);
     // When an entry's manager is replaced, the new manager's counters continue those of the old manager.
-    const { counts, retries, webhooks, claims, runs, waits } = this.#managers.get(key) ?? noWork;
-    const start = { state: "starting", since: new Date(), reason: null } as const;
-    this.#managers.set(key, { ...noWork, ...start, counts, retries, webhooks, claims, runs, waits });
+    const before = this.#managers.get(key) ?? noWork;
+    this.#managers.set(key, { ...before, ...idle, state: "starting", since: new Date(), reason: null });
     this.emit("changed", key);
     manager.on("ready", () => this.#setState(manager, "working", null));
     manager.on("asleep", () => {
@@ -120,7 +121,7 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
     manager.on("died", () => this.#update(manager, (view) => ({ ...view, ...idle })));
   }
 
-  forget(manager: ManagerThread): void {
+  forget(manager: Manager): void {
     const key = this.#keys.get(manager);
     this.#keys.delete(manager);
     if (key === undefined || [...this.#keys.values()].includes(key)) return;
@@ -128,7 +129,7 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
     this.emit("changed", key);
   }
 
-  #setState(manager: ManagerThread, state: ManagerView["state"], reason: ManagerView["reason"]): void {
+  #setState(manager: Manager, state: ManagerView["state"], reason: ManagerView["reason"]): void {
     this.#update(manager, (view) => ({
       ...view,
       state,
@@ -138,7 +139,7 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
     this.emit("changed", this.#keys.get(manager));
   }
 
-  #update(manager: ManagerThread, change: (view: ManagerView) => ManagerView): void {
+  #update(manager: Manager, change: (view: ManagerView) => ManagerView): void {
     const key = this.#keys.get(manager);
     const view = key === undefined ? undefined : this.#managers.get(key);
     if (key !== undefined && view !== undefined) this.#managers.set(key, change(view));

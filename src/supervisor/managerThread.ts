@@ -21,7 +21,7 @@ const briefStay = { factor: 5, leastMs: 300, mostMs: 2_000 };
 
 const stopped = { reason: new PgTaskError("THREAD_DIED", "stopped"), livedMs: 0 };
 
-interface ManagerThreadEvents {
+export interface ManagerThreadEvents {
   ready: [];
   /** The thread has ended because there is nothing to do, and the table is watched. */
   asleep: [];
