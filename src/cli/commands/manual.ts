@@ -9,11 +9,11 @@ const exitCodes: readonly [string, string][] = [
   ["2", "invalid option, argument or configuration"],
   ["3", "no connection"],
   ["4", "table or privilege missing, or the server refused everything"],
-  ["10, 11, 12", "add --wait: the task ended as FAIL, GONE or STOP"],
-  ["13", "add --wait: the task's row was deleted while the command waited"],
+  ["10, 11, 12", "add --wait, wait: the task ended as FAIL, GONE or STOP"],
+  ["13", "add --wait, wait: the task's row was deleted while the command waited"],
   ["14", "add --wait: the task was added, but its outcome cannot be read"],
   ["70", "a bug in pg-task"],
-  ["130", "add --wait was interrupted; the task keeps running"],
+  ["130", "add --wait or wait was interrupted; the task keeps running"],
 ];
 
 /** Escapes a text for troff. A dash is escaped so that it can be copied from the page. */
