@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import type { Server } from "node:net";
+import { createServer, type Server, type Socket } from "node:net";
 import { after } from "node:test";
 
 /**
@@ -13,4 +13,18 @@ export async function listen(server: Server): Promise<number> {
   const address = server.address();
   if (address === null || typeof address === "string") throw new Error("no port");
   return address.port;
+}
+
+/** Starts a TCP server that calls `meet` for each connection and does nothing else. Returns its port. */
+export async function startRawServer(meet: (socket: Socket) => void): Promise<number> {
+  const sockets = new Set<Socket>();
+  const stranger = createServer((socket) => {
+    sockets.add(socket);
+    socket.on("error", () => {});
+    meet(socket);
+  });
+  after(() => {
+    for (const socket of sockets) socket.destroy();
+  });
+  return await listen(stranger);
 }

@@ -1,5 +1,3 @@
-import { createServer, type Socket } from "node:net";
-import { after } from "node:test";
 import type { ExecutorParameters } from "../../src/shared/ipc/executorMessages.js";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { quoteValue } from "../../src/shared/postgres/connectionString/parseKeyValues.js";
@@ -8,7 +6,6 @@ import { taskTable } from "../../src/manager/schema/taskTable.js";
 import { createDatabase } from "./database.js";
 import { ExecutorDriver } from "./executorDriver.js";
 import { password, startRemoteServer, type RemoteTestServer } from "./remoteServer.js";
-import { listen } from "./listen.js";
 
 export const passwordOption = `password=${quoteValue(password)}`;
 
@@ -47,18 +44,4 @@ export async function startRemoteDriver(): Promise<RemoteDriver> {
 /** Returns the text in the column `error` of a task that failed with these lines. */
 export function errorText(input: string, ...lines: readonly string[]): string {
   return [`ERROR:  ${lines.join("\n")}`, `STATEMENT:  ${input}`].join("\n");
-}
-
-/** Starts a TCP server that calls `meet` for each connection and does nothing else. */
-export async function startRawServer(meet: (socket: Socket) => void): Promise<number> {
-  const sockets = new Set<Socket>();
-  const stranger = createServer((socket) => {
-    sockets.add(socket);
-    socket.on("error", () => {});
-    meet(socket);
-  });
-  after(() => {
-    for (const socket of sockets) socket.destroy();
-  });
-  return await listen(stranger);
 }

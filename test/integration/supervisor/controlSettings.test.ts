@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
-import { connect, createServer } from "node:net";
+import { connect } from "node:net";
 import { describe, it } from "node:test";
 import { fetchControlSettings } from "../../../src/supervisor/controlSettings.js";
 import { createDatabase } from "../../support/database.js";
-import { listen } from "../../support/listen.js";
+import { startRawServer } from "../../support/listen.js";
 import { makeEntry, silentLog } from "../../support/taskTables.js";
 
 const { target } = await createDatabase();
@@ -14,7 +14,7 @@ const { parameters } = makeEntry(target);
 async function startHalfOpenProxy(): Promise<{ port: number; queried: Promise<unknown> }> {
   const events = new EventEmitter();
   const queried = once(events, "queried");
-  const proxy = createServer((client) => {
+  const port = await startRawServer((client) => {
     const server = connect(target.port, target.host);
     let silent = false;
     client.on("data", (data) => {
@@ -24,10 +24,9 @@ async function startHalfOpenProxy(): Promise<{ port: number; queried: Promise<un
     });
     server.on("data", (data) => silent || client.write(data));
     client.on("close", () => server.destroy());
-    client.on("error", () => {});
     server.on("error", () => {});
   });
-  return { port: await listen(proxy), queried };
+  return { port, queried };
 }
 
 describe("reading the control database's settings over a half-open connection", () => {

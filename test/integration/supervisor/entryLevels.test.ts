@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { EventEmitter, once } from "node:events";
-import { createServer, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { after, it } from "node:test";
 import { eventually } from "../../support/tasks.js";
 import { createDatabase, onServer } from "../../support/database.js";
-import { listen } from "../../support/listen.js";
+import { startRawServer } from "../../support/listen.js";
 import { startPgTask, PgTask } from "../../support/pgTask.js";
 
 const database = await createDatabase("empty");
@@ -58,14 +58,9 @@ async function startSilentServer(): Promise<{
 }> {
   const accepted = new EventEmitter();
   const sockets: Socket[] = [];
-  const server = createServer((socket) => {
-    socket.on("error", () => {});
+  const port = await startRawServer((socket) => {
     sockets.push(socket);
     accepted.emit("connection");
-  });
-  const port = await listen(server);
-  after(() => {
-    for (const socket of sockets) socket.destroy();
   });
   return {
     url: `postgresql://nobody@127.0.0.1:${port}/none?connect_timeout=0&sslmode=disable`,

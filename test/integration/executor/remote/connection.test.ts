@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { errorText, startRawServer, startRemoteDriver } from "../../../support/remoteDriver.js";
+import { startRawServer } from "../../../support/listen.js";
+import { errorText, startRemoteDriver } from "../../../support/remoteDriver.js";
 import { secretRemotes } from "../../../support/secretRemotes.js";
 
 const { openDriver, remoteString, server } = await startRemoteDriver();

@@ -4,7 +4,8 @@ import { connect as connectSocket, type Socket } from "node:net";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import type { ExecutorDriver } from "../../../support/executorDriver.js";
-import { errorText, startRawServer, startRemoteDriver } from "../../../support/remoteDriver.js";
+import { startRawServer } from "../../../support/listen.js";
+import { errorText, startRemoteDriver } from "../../../support/remoteDriver.js";
 
 const { admin, openDriver, remoteString, server } = await startRemoteDriver();
 

@@ -5,7 +5,8 @@ import { setTimeout as pause } from "node:timers/promises";
 import type { Run } from "../../../../src/shared/ipc/run.js";
 import { serverTarget } from "../../../support/database.js";
 import type { ExecutorDriver } from "../../../support/executorDriver.js";
-import { startRawServer, startRemoteDriver } from "../../../support/remoteDriver.js";
+import { startRawServer } from "../../../support/listen.js";
+import { startRemoteDriver } from "../../../support/remoteDriver.js";
 
 const { admin, openDriver, remoteString, server } = await startRemoteDriver();
 

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
-import { createServer, connect as connectSocket, type Socket } from "node:net";
-import { after, test } from "node:test";
+import { connect as connectSocket, type Socket } from "node:net";
+import { test } from "node:test";
 import type { ErrorReport } from "../../../../src/shared/errors.js";
 import type { ConnectionTarget } from "../../../../src/shared/postgres/target/target.js";
 import { createDatabase } from "../../../support/database.js";
 import { ExecutorDriver } from "../../../support/executorDriver.js";
-import { listen } from "../../../support/listen.js";
+import { startRawServer } from "../../../support/listen.js";
 import { createRole } from "../../../support/taskTables.js";
 
 const database = await createDatabase();
@@ -20,15 +20,13 @@ interface Interceptor {
 
 /** Starts a proxy that intercepts its connections. Returns the proxy's address as a connection target. */
 async function startProxy(createInterceptor: () => Interceptor): Promise<ConnectionTarget> {
-  const sockets = new Set<Socket>();
-  const proxy = createServer((client) => {
+  const port = await startRawServer((client) => {
     const server = connectSocket(database.target.port, database.target.host);
     const { toServer = (chunk) => chunk, toClient = (chunk) => chunk } = createInterceptor();
     for (const [from, to] of [
       [client, server],
       [server, client],
     ] as const) {
-      sockets.add(from);
       from.on("close", () => to.destroy());
       from.on("error", () => to.destroy());
     }
@@ -37,10 +35,6 @@ async function startProxy(createInterceptor: () => Interceptor): Promise<Connect
       if (forwarded !== null) server.write(forwarded);
     });
     server.on("data", (chunk: Buffer) => client.write(toClient(chunk)));
-  });
-  const port = await listen(proxy);
-  after(() => {
-    for (const socket of sockets) socket.destroy();
   });
   return { ...database.target, host: "127.0.0.1", port };
 }

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { chmod, copyFile } from "node:fs/promises";
-import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { isDeepStrictEqual } from "node:util";
@@ -11,7 +10,7 @@ import * as database from "../../../../src/shared/postgres/client.js";
 import { PgTaskError } from "../../../../src/shared/errors.js";
 import { buildStartup } from "../../../../src/shared/postgres/startupOptions.js";
 import { Authority } from "../../../support/certificates.js";
-import { listen } from "../../../support/listen.js";
+import { startRawServer } from "../../../support/listen.js";
 import { password, startRemoteServer } from "../../../support/remoteServer.js";
 
 const applicationName = "test";
@@ -207,13 +206,7 @@ test("only prefer uses a server without TLS", async () => {
 });
 
 test("a missing or silent server is a failed connection", async () => {
-  const silent = createServer();
-  const sockets: Socket[] = [];
-  silent.on("connection", (socket) => sockets.push(socket));
-  const port = await listen(silent);
-  after(() => {
-    for (const socket of sockets) socket.destroy();
-  });
+  const port = await startRawServer(() => {});
   const failed = { code: "CONNECTION_FAILED" };
   for (const sslmode of ["disable", "prefer"] as const) {
     await expectOutcome({ port, connectTimeoutMs: 100, sslmode }, failed);

@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import { createServer } from "node:net";
 import { beforeEach, test } from "node:test";
 import { freePort } from "../../../../src/embedded/port.js";
 import { connectClient, disconnect, serverOf } from "../../../../src/shared/postgres/client.js";
@@ -7,7 +6,7 @@ import { openProtocolConnection } from "../../../../src/shared/postgres/openProt
 import { buildStartup } from "../../../../src/shared/postgres/startupOptions.js";
 import type { ConnectionTarget } from "../../../../src/shared/postgres/target/target.js";
 import { createDatabase } from "../../../support/database.js";
-import { listen } from "../../../support/listen.js";
+import { startRawServer } from "../../../support/listen.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { TcpProxy } from "../../../support/tcpProxy.js";
 import { insertTask, waitForRow, waitForState } from "../../../support/tasks.js";
@@ -114,13 +113,8 @@ test("a name with several addresses is tried at each of them", async () => {
 });
 
 test("sessions do not try a silent server again that the manager has passed over", async () => {
-  const silent = createServer();
-  const port = await listen(silent);
   let attempts = 0;
-  silent.on("connection", (socket) => {
-    attempts += 1;
-    socket.on("error", () => {});
-  });
+  const port = await startRawServer(() => void (attempts += 1));
   const url = `postgresql://${target.user}@127.0.0.1:${port},127.0.0.1:${target.port}/${name}?connect_timeout=1`;
   // The url of the entry has several hosts as well.
   await pgTask.start({ url, "pg_task.json": [{ url, table: "task" }] });
