@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import type { Client } from "../../src/shared/postgres/client.js";
+import { backendPid, type Client } from "../../src/shared/postgres/client.js";
 import { test } from "../support/limitedTest.js";
 import { projectText } from "../support/project.js";
 import { serve } from "../support/serve.js";
@@ -286,8 +286,7 @@ for (const [what, then, left] of [
     const { id: first, open: release } = await tasks.held(more, then);
     const { id: next, producer } = await insertOpen(key);
     await release();
-    const pid = await valueOf<number>(producer, "SELECT pg_backend_pid()");
-    const waits = `SELECT query_start::text AS since FROM pg_stat_activity WHERE ${pid} = ANY (pg_blocking_pids(pid))`;
+    const waits = `SELECT query_start::text AS since FROM pg_stat_activity WHERE ${backendPid(producer)} = ANY (pg_blocking_pids(pid))`;
     const { since } = await promptly<{ since: string }>(waits, () => true);
     // The first statement runs into its lock timeout. A later one waits for the producer again.
     await promptly<{ since: string }>(waits, (later) => later.since !== since);

@@ -7,9 +7,11 @@ import type { FileParameters } from "../../src/shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 import { defaultParameters } from "../../src/shared/config/parameters.js";
 import type { Client } from "../../src/shared/postgres/client.js";
+import { ownerSql } from "../../src/shared/postgres/backendIdentity.js";
 import { identifier } from "../../src/shared/postgres/quoting.js";
 import { createLog, type Log } from "../../src/shared/log.js";
 import { createDatabase } from "./database.js";
+import { valueOf } from "./tasks.js";
 import { stubClient } from "./stubClient.js";
 
 export interface EntryOptions {
@@ -47,6 +49,10 @@ export async function openManager(target: ConnectionTarget): Promise<Client> {
   after(() => client.end());
   return client;
 }
+
+/** What the tasks of a session have as their owner, if this is its connection. */
+export const ownerOf = (client: Client): Promise<string> =>
+  valueOf(client, `SELECT ${ownerSql("a")} FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`);
 
 /** A database with the table public.task, a user's and a manager's connection to it, and the table. */
 export async function openTable() {

@@ -5,7 +5,7 @@ import { freePort } from "../../../src/embedded/port.js";
 import { Manager } from "../../../src/manager/manager.js";
 import type { Entry } from "../../../src/shared/config/types.js";
 import { defaultParameters } from "../../../src/shared/config/parameters.js";
-import { connectionLost } from "../../../src/shared/postgres/client.js";
+import { backendPid, connectionLost } from "../../../src/shared/postgres/client.js";
 import { PgTaskError } from "../../../src/shared/errors.js";
 import type { FromManager } from "../../../src/shared/ipc/managerMessages.js";
 import { ClusterStatusBoard } from "../../../src/supervisor/clusterStatusBoard.js";
@@ -14,7 +14,7 @@ import { ManagerRegistry } from "../../../src/supervisor/managerRegistry.js";
 import { ManagerThread } from "../../../src/supervisor/managerThread.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
-import { valueOf, waitForRow } from "../../support/tasks.js";
+import { waitForRow } from "../../support/tasks.js";
 import { makeEntry, silentLog as log } from "../../support/taskTables.js";
 
 const database = await createDatabase();
@@ -143,7 +143,7 @@ test("the error for a terminated connection quotes the server", async () => {
   const [client, other] = [await database.connect(), await database.connect()];
   assert.equal(connectionLost(client, "our").message, "our connection ended");
   const ended = new Promise<void>((resolve) => void client.once("end", resolve));
-  await other.query("SELECT pg_terminate_backend($1)", [await valueOf(client, "SELECT pg_backend_pid()")]);
+  await other.query("SELECT pg_terminate_backend($1)", [backendPid(client)]);
   await ended;
   const { code, message } = connectionLost(client, "our");
   assert.equal(code, "CONNECTION_LOST");

@@ -9,10 +9,9 @@ import { nextPlan, markDue } from "../../../../src/manager/groups/plannedTasks.s
 import { rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
 import { findDeadOwners } from "../../../../src/manager/sql/ownerBackends.sql.js";
 import { recheckLocked } from "../../../../src/manager/claim/recheckLocked.sql.js";
-import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import { test } from "../../../support/limitedTest.js";
-import { openTable } from "../../../support/taskTables.js";
-import { insertTask, only } from "../../../support/tasks.js";
+import { openTable, ownerOf } from "../../../support/taskTables.js";
+import { insertTask } from "../../../support/tasks.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
 
 const { database, user, manager, table } = await openTable();
@@ -119,10 +118,7 @@ test("a task to be released whose row is locked is reported", async () => {
 });
 
 test("an owner is dead if its backend is gone, or if another backend has its pid", async () => {
-  const { rows: alive } = await user.query<{ owner: string }>(
-    `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
-  );
-  const { owner } = only(alive);
+  const owner = await ownerOf(user);
   const [pid = ""] = owner.split(" ");
   const successor = `${pid} 2001-01-01T00:00:00.000000`;
   assert.deepEqual(await findDeadOwners(manager, table, [owner, successor, "2147483647 x"]), [

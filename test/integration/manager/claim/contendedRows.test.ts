@@ -5,14 +5,14 @@ import { LockedTasks } from "../../../../src/manager/claim/lockedTasks.js";
 import type { DueTask } from "../../../../src/manager/model/tasks.js";
 import { lockNotAvailable } from "../../../../src/shared/postgres/sqlStates.js";
 import { claimOf } from "../../../support/claims.js";
+import { backendPid } from "../../../../src/shared/postgres/client.js";
 import { test } from "../../../support/limitedTest.js";
 import { openTable } from "../../../support/taskTables.js";
-import { eventually, only } from "../../../support/tasks.js";
+import { eventually } from "../../../support/tasks.js";
 
 const { database, user, manager, table } = await openTable();
 const holder = await database.connect();
-const { rows: pids } = await manager.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-const { pid } = only(pids);
+const pid = backendPid(manager);
 
 beforeEach(async () => {
   await user.query("TRUNCATE task RESTART IDENTITY");

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
 import { discardUnconfirmed } from "../../../../src/manager/recovery/discardUnconfirmed.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager, openTable } from "../../../support/taskTables.js";
+import { openManager, openTable, ownerOf } from "../../../support/taskTables.js";
 import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
 
 const { database, user, manager, table } = await openTable();
@@ -57,11 +57,7 @@ test("after a lost connection, committed results are kept only if there is a pro
   for (const id of [provenOne, unconfirmed]) pendingResults.add(ended(id, true), gone, queued);
   pendingResults.add(ended(nothingWritten, false), gone, queued);
   pendingResults.add({ ...ended(notAtomic, false), unflushed: true }, gone, queued);
-  const { rows } = await user.query<{ owner: string }>(
-    `SELECT pg_backend_pid() || ' ' || to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US') AS owner
-     FROM pg_stat_activity WHERE pid = pg_backend_pid()`,
-  );
-  const alive = rows[0]?.owner ?? "";
+  const alive = await ownerOf(user);
   const distrusted: string[] = [];
   await discardUnconfirmed(
     manager,

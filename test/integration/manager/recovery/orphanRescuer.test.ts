@@ -1,11 +1,9 @@
 import assert from "node:assert/strict";
 import type { OwnedRow } from "../../../../src/manager/recovery/rescue.sql.js";
-import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
-import type { Client } from "../../../../src/shared/postgres/client.js";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openManager, ownerOf } from "../../../support/taskTables.js";
 import { createComponents } from "../../../support/managerComponents.js";
 import { only } from "../../../support/tasks.js";
 
@@ -23,13 +21,6 @@ async function running(owner = nobody): Promise<{ id: string; hash: number; owne
     [owner],
   );
   return { ...only(rows), owner };
-}
-
-async function ownerOf(client: Client): Promise<string> {
-  const { rows } = await client.query<{ owner: string }>(
-    `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
-  );
-  return only(rows).owner;
 }
 
 async function crashes(id: string): Promise<number> {

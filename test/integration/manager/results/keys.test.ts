@@ -4,9 +4,10 @@ import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.j
 import { changeRows } from "../../../../src/manager/sql/rejectedRows.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { waitingWithKey } from "../../../../src/manager/sql/keyWaits.sql.js";
+import { backendPid } from "../../../../src/shared/postgres/client.js";
 import { test } from "../../../support/limitedTest.js";
 import { openTable } from "../../../support/taskTables.js";
-import { eventually, insertTask, only, valueOf } from "../../../support/tasks.js";
+import { eventually, insertTask, only } from "../../../support/tasks.js";
 
 const { database, user: client, manager, table } = await openTable();
 const columns = await readColumnSet(manager, table);
@@ -111,7 +112,6 @@ for (const [way, put] of ways) {
       "INSERT INTO task (input, key, plan) VALUES ('SELECT 1', $1, 'infinity') RETURNING id",
       [key],
     );
-    const managerPid = await valueOf<number>(manager, "SELECT pg_backend_pid()");
     const done = changeRows(
       manager,
       [old],
@@ -119,7 +119,7 @@ for (const [way, put] of ways) {
       () => assert.fail(),
     );
     // The statement waits for the producer's transaction, because the unique index has to know whether it commits.
-    await eventually(client, `SELECT FROM pg_locks WHERE pid = ${managerPid} AND NOT granted`);
+    await eventually(client, `SELECT FROM pg_locks WHERE pid = ${backendPid(manager)} AND NOT granted`);
     await producer.query("COMMIT");
     await done;
     assert.deepEqual([(await row(old)).state, (await row(old)).error], ["GONE", takesPlace(only(rows).id)]);

@@ -11,7 +11,7 @@ import { completeFull } from "../../../../src/manager/results/completeFull.sql.j
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { createLog } from "../../../../src/shared/log.js";
-import type { Client } from "../../../../src/shared/postgres/client.js";
+import { backendPid, type Client } from "../../../../src/shared/postgres/client.js";
 import { test } from "../../../support/limitedTest.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
 import { openTable } from "../../../support/taskTables.js";
@@ -19,7 +19,7 @@ import { eventually, insertTask, valueOf } from "../../../support/tasks.js";
 
 const { database, user: client, manager, table } = await openTable();
 const user = await database.connect();
-const managerPid = await valueOf<number>(manager, "SELECT pg_backend_pid()");
+const managerPid = backendPid(manager);
 const owner = "2147483647 2001-01-01T00:00:00.000000";
 
 /** The group hashes of the inserted tasks, by id. */

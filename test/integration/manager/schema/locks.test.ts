@@ -117,7 +117,6 @@ describe("a table that has to change while a producer's transaction is open", ()
   test("delays a producer queued behind the change no longer than the lock timeout", async () => {
     const { qualified } = await ensureTaskTable(target, { schema: "queue" });
     const inserting = await database.connect();
-    const { rows: own } = await inserting.query("SELECT pg_backend_pid() AS pid");
     await whileProducing(qualified, async () => {
       const ended = new AbortController();
       const ensuring = assert
@@ -130,7 +129,7 @@ describe("a table that has to change while a producer's transaction is open", ()
       // The second producer's insert ends although the first producer's transaction is still open.
       assert.equal((await insert).rowCount, 1);
       await ensuring;
-      const { rows } = await client.query("SELECT state FROM pg_stat_activity WHERE pid = $1", [own[0].pid]);
+      const { rows } = await client.query("SELECT state FROM pg_stat_activity WHERE pid = $1", [backendPid(inserting)]);
       assert.deepEqual(rows, [{ state: "idle" }]);
     });
   });

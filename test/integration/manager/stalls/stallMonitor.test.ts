@@ -5,7 +5,7 @@ import { noLoad, type GroupLoad } from "../../../../src/manager/groups/activeGro
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { StallMonitor, type StallMonitorOptions } from "../../../../src/manager/stalls/stallMonitor.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import type { Client } from "../../../../src/shared/postgres/client.js";
+import { backendPid, type Client } from "../../../../src/shared/postgres/client.js";
 import { createLog } from "../../../../src/shared/log.js";
 import type { Stall } from "../../../../src/shared/statistics.js";
 import { test } from "../../../support/limitedTest.js";
@@ -48,12 +48,7 @@ interface ManagerState {
   readonly reserved: number;
 }
 
-async function pidOf(client: Client): Promise<number> {
-  const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-  return rows[0]?.pid ?? 0;
-}
-
-const idlePid = await pidOf(idle);
+const idlePid = backendPid(idle) ?? 0;
 
 const nothingKnown: ManagerState = {
   groups: new Map(),
@@ -389,9 +384,8 @@ describe("reports no tasks that have to wait", () => {
   test("the backend of the free session is busy", async () => {
     await insert();
     const work = await database.connect();
-    const pid = await pidOf(work);
     await work.query("BEGIN");
-    await assertSilent({ free: [pid] });
+    await assertSilent({ free: [backendPid(work) ?? 0] });
     await work.query("ROLLBACK");
   });
 

@@ -3,11 +3,10 @@ import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
-import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { test } from "../../../support/limitedTest.js";
 import { createComponents } from "../../../support/managerComponents.js";
-import { openTable } from "../../../support/taskTables.js";
+import { openTable, ownerOf } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
@@ -68,10 +67,7 @@ test("each effect happens once, whatever sessions die and managers change while 
   async function work(): Promise<void> {
     while (state.remaining > 0) {
       const session = await connectTo(database.target);
-      const { rows } = await session.query<{ owner: string }>(
-        `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
-      );
-      const { owner } = only(rows);
+      const owner = await ownerOf(session);
       let claimed: Claimed | undefined;
       try {
         await session.query("SET application_name = 'worker'");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
-import { connectClient } from "../../../../src/shared/postgres/client.js";
+import { backendPid, connectClient } from "../../../../src/shared/postgres/client.js";
 import { ConnectionWatchdog } from "../../../../src/shared/postgres/connectionWatchdog.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -20,13 +20,12 @@ function stall(ms: number): void {
 
 test("a half-open connection and its backend are ended", async () => {
   const client = await connectClient(target, { applicationName: "cut" });
-  const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
   const watchdog = new ConnectionWatchdog(client, { name: "watchdog", quietMs: 100 });
   const ended = new Promise((resolve) => client.once("end", resolve));
   assert.equal(proxy.freeze("cut"), 1);
   await ended;
   watchdog.stop();
-  await waitForRow(user, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [rows[0]?.pid]);
+  await waitForRow(user, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [backendPid(client)]);
 });
 
 test("a half-open connection is ended also if the connection of the inquiry goes silent", async () => {

@@ -23,12 +23,11 @@ describe("a task that the extension left in TAKE or WORK", () => {
     await client.query(extensionTable("alive"));
     const worker = await database.connect();
     const elsewhere = await connectClient(serverTarget(), { applicationName: "test" });
-    const { rows: own } = await worker.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
     await client.query(
       `INSERT INTO alive.task (parent, input, state, pid, start, ${plainRow}) VALUES
-         (NULL, 'SELECT ''worked on''', 'WORK', ${own[0]?.pid}, now(), ${plainValues}),
+         (NULL, 'SELECT ''worked on''', 'WORK', ${backendPid(worker)}, now(), ${plainValues}),
          (NULL, 'SELECT ''behind it''', 'PLAN', NULL, NULL, ${plainValues}),
-         (NULL, 'SELECT ''number given anew''', 'WORK', ${own[0]?.pid}, now() - interval '1 year', ${plainValues}),
+         (NULL, 'SELECT ''number given anew''', 'WORK', ${backendPid(worker)}, now() - interval '1 year', ${plainValues}),
          (NULL, 'SELECT ''copied''', 'WORK', ${backendPid(elsewhere)}, now(), ${plainValues})`,
     );
     await client.query(`UPDATE alive.task SET "group" = 'other' WHERE id >= 3`);
@@ -45,7 +44,7 @@ describe("a task that the extension left in TAKE or WORK", () => {
       { state: "WORK", owned: true },
       { state: "PLAN", owned: false },
     ]);
-    await client.query("SELECT pg_terminate_backend($1)", [own[0]?.pid]);
+    await client.query("SELECT pg_terminate_backend($1)", [backendPid(worker)]);
     await waitForRow(client, "SELECT FROM alive.task WHERE state <> 'DONE' OR owner IS NOT NULL HAVING count(*) = 0");
     const { rows: outputs } = await client.query("SELECT output FROM alive.task ORDER BY id");
     assert.deepEqual(
