@@ -7,7 +7,6 @@ import type { Administrator, FromManager, ManagerParameters } from "../../shared
 import type { ManagerMemory } from "../../shared/ipc/sleepingTable.js";
 import type { Log } from "../../shared/log.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
-import { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
 import { isUndefinedObject } from "../../shared/postgres/sqlStates.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { WakeSignal } from "../../shared/wakeSignal.js";
@@ -18,7 +17,7 @@ import { DeferredPauses } from "../groups/deferredPauses.js";
 import { ActiveGroups } from "../groups/groups.js";
 import { GroupScanner } from "../groups/groupScanner.js";
 import { Turns } from "../groups/turns.js";
-import type { ManagerSettings, RetryPolicy } from "../model/settings.js";
+import type { ManagerSettings } from "../model/settings.js";
 import { LostRemoteRuns } from "../recovery/lostRemoteRuns.js";
 import { OrphanRescuer } from "../recovery/orphanRescuer.js";
 import { LargeResultWriter } from "../results/largeResultWriter.js";
@@ -88,9 +87,7 @@ class ManagerState {
   managers: number;
   /** With users: who makes the logins of roles. */
   administrator: Administrator | null;
-  readonly afterFrozen: boolean;
-  readonly sleepsAtOnce: boolean;
-  readonly staysBriefly: boolean;
+  readonly circumstances: Pick<ManagerParameters, "afterFrozen" | "sleepsAtOnce" | "staysBriefly">;
   /** The server's settings. Null before they have been read for the first time. */
   settings: ManagerSettings | null = null;
   /** The server of the current connection or, if there is none, of the last one. Null if there was none yet. */
@@ -101,14 +98,7 @@ class ManagerState {
   isDraining = false;
 
   constructor(
-    {
-      entry,
-      managers,
-      administrator = null,
-      afterFrozen = false,
-      sleepsAtOnce = false,
-      staysBriefly = false,
-    }: Omit<ManagerParameters, "takesOver">,
+    { entry, managers, administrator = null, ...circumstances }: Omit<ManagerParameters, "takesOver">,
     { send, log, threadLog, createTracing, fellAsleep = () => {}, pools = new ExecutorPools() }: ManagerOptions,
     events: ManagerEvents,
   ) {
@@ -116,9 +106,7 @@ class ManagerState {
     this.entry = entry;
     this.managers = managers;
     this.administrator = administrator;
-    this.afterFrozen = afterFrozen;
-    this.sleepsAtOnce = sleepsAtOnce;
-    this.staysBriefly = staysBriefly;
+    this.circumstances = circumstances;
     this.send = send;
     this.log = log;
     this.threadLog = threadLog;
@@ -257,12 +245,7 @@ export class ManagerComponents extends ManagerState {
   readonly claimer = new Claimer(this);
   readonly poolScaler: PoolScaler = new PoolScaler(this);
   readonly reserve: SessionReserve = new SessionReserve(this);
-  readonly roleLogins: RoleLogins = new RoleLogins({
-    table: this.table,
-    administrator: () => this.administrator,
-    changed: () => this.executors.reconfigure(),
-    log: this.log,
-  });
+  readonly roleLogins = new RoleLogins(this);
   readonly lanes: RoleLanes = new RoleLanes(this);
   readonly largeResultWriter: LargeResultWriter = new LargeResultWriter({
     pendingResults: this.pendingResults,
@@ -272,21 +255,13 @@ export class ManagerComponents extends ManagerState {
       logSuspensions(client, this.log);
       return client;
     },
-    watch: (client, quietMs) => new ConnectionWatchdog(client, { name: applicationNames.managerWatch, quietMs }),
-    onWritten: () => {
-      this.largeResultWriter.acknowledge();
-      this.wakeSignal.notify();
-    },
+    wakeSignal: this.wakeSignal,
     onAllWritten: () => {
       for (const thread of this.executors.threads) this.executors.send(thread, { type: "largeOutputWritten" });
     },
     log: this.log,
   });
   readonly sessionWatchdog = new SessionWatchdog(this);
-
-  readonly retryPolicy = (): RetryPolicy => this.knownSettings;
-
-  readonly onRetries = (sqlstates: readonly string[]): void => this.statistics.retried(sqlstates);
 
   divideShares(): void {
     const { "pg_task.share": setting, "pg_task.weights": weights } = this.entry.parameters;

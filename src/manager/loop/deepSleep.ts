@@ -39,7 +39,8 @@ export class DeepSleep {
   constructor(components: ManagerComponents, options: DeepSleepOptions) {
     this.#components = components;
     this.#options = options;
-    this.#isAtOnce = components.sleepsAtOnce || components.staysBriefly;
+    const { sleepsAtOnce, staysBriefly } = components.circumstances;
+    this.#isAtOnce = sleepsAtOnce === true || staysBriefly === true;
   }
 
   get isAsleep(): boolean {
@@ -66,7 +67,7 @@ export class DeepSleep {
 
   /** The table is in use: from now on, one check that finds nothing is not enough. */
   expectTasks(): void {
-    this.#isAtOnce = this.#components.staysBriefly;
+    this.#isAtOnce = this.#components.circumstances.staysBriefly === true;
   }
 
   /** If nothing else keeps the manager, pruning must not. */

@@ -1,5 +1,6 @@
 import { sleep } from "../../shared/backoff.js";
 import type { Entry } from "../../shared/config/types.js";
+import type { ManagerParameters } from "../../shared/ipc/managerMessages.js";
 import type { Log } from "../../shared/log.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { isManagerSql } from "../../shared/postgres/applicationNames.js";
@@ -15,8 +16,7 @@ export const rollCallChannel = (tableOid: number): string => `pg_work_${tableOid
 interface OtherManagersComponents {
   readonly table: TaskTable;
   readonly entry: Entry;
-  /** Whether it is known that the process before this one was frozen. */
-  readonly afterFrozen: boolean;
+  readonly circumstances: Pick<ManagerParameters, "afterFrozen">;
   readonly orphans: Pick<OrphanRescuer, "foreignOwners" | "endForeignOwners">;
   readonly log: Log;
 }
@@ -34,13 +34,14 @@ export class OtherManagers {
   #askAll: () => Promise<void> = async () => {};
   #hasAnswered = false;
   #isWatching = false;
+  /** Whether it is known that a process was frozen. */
   #afterFrozen: boolean;
   readonly #ending = new AbortController();
 
   private constructor(client: Client, oid: number, components: OtherManagersComponents) {
     this.#client = client;
     this.#components = components;
-    this.#afterFrozen = components.afterFrozen;
+    this.#afterFrozen = components.circumstances.afterFrozen === true;
     this.holder = new FrozenHolder(client, () => this.#askAll(), {
       lock: { class: lockClasses.manager, key: String(oid) },
       isPgTaskSql: isManagerSql,

@@ -20,6 +20,7 @@ import { replaceUnencodable } from "./replaceUnencodable.js";
 import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { RetryPolicy } from "../model/settings.js";
+import type { Statistics } from "../telemetry/statistics.js";
 import type { Tracing } from "../telemetry/tracing.js";
 import { fullCompletionMs, maxRejectedRetryMs } from "../model/tuning.js";
 
@@ -28,12 +29,12 @@ export interface CompleterComponents {
   readonly pendingResults: PendingResults;
   readonly deferredPauses: DeferredPauses;
   readonly groupScanner: GroupScanner;
-  readonly largeResultWriter?: LargeResultWriter;
-  readonly retryPolicy: () => RetryPolicy;
+  readonly largeResultWriter: LargeResultWriter;
+  readonly knownSettings: RetryPolicy;
   readonly dependencies: Pick<Dependencies, "ended">;
   readonly owed: Pick<OwedSuccessors, "touch">;
-  readonly onRetries: (sqlstates: readonly string[]) => void;
-  readonly tracing?: Tracing | null;
+  readonly statistics: Pick<Statistics, "retried">;
+  readonly tracing: Tracing | null;
   readonly log: Log;
 }
 
@@ -67,7 +68,7 @@ export class Completer {
   }
 
   startLarge(managerClient: Client): void {
-    this.#components.largeResultWriter?.start(managerClient, async (client, result) => {
+    this.#components.largeResultWriter.start(managerClient, async (client, result) => {
       await this.prepare(client);
       await this.#completeFull(client, [result]);
     });
@@ -76,7 +77,7 @@ export class Completer {
   /** Writes results. Throws an error only after each of them has been written or made pending again. */
   async write(client: Client, results: readonly OwnedResult[]): Promise<void> {
     // Only `completeFull` returns the states that tracing needs.
-    const isPlainAllowed = (this.#components.tracing ?? null) === null && performance.now() >= this.#plainAllowedAt;
+    const isPlainAllowed = this.#components.tracing === null && performance.now() >= this.#plainAllowedAt;
     // All results are written by one statement, so that no task is seen to end before a task that ended earlier.
     if (isPlainAllowed && results.every(isPlainResult)) await this.#completePlain(client, results);
     else await this.#completeFull(client, results);
@@ -140,16 +141,16 @@ export class Completer {
   async #send(client: Client, results: readonly OwnedResult[], omissions: Omissions): Promise<void> {
     if (results.length === 0) return;
     const columns = (this.#columns ??= await readColumnSet(client, this.#components.table));
-    const { tracing = null } = this.#components;
+    const { tracing } = this.#components;
     const since = tracing?.now() ?? 0;
     try {
-      const options = { retry: this.#components.retryPolicy(), traced: tracing !== null, omissions };
+      const options = { retry: this.#components.knownSettings, traced: tracing !== null, omissions };
       const completion = await completeFull(client, this.#components.table, columns, results, options);
       this.#components.groupScanner.markPlanned();
       tracing?.wrote(results, completion, since);
       const { lockedIds, deferredPauses, columnsChanged, retried, awaitedIds } = completion;
       this.#components.dependencies.ended(awaitedIds);
-      if (retried.length > 0) this.#components.onRetries(retried);
+      if (retried.length > 0) this.#components.statistics.retried(retried);
       for (const { id, reason } of completion.failedRules) {
         this.#components.log.warn({ id, reason }, "query of a rule failed, its schedule has ended");
       }

@@ -1,8 +1,11 @@
+import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { disconnect, type Client } from "../../shared/postgres/client.js";
+import { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { tooManyConnections } from "../../shared/postgres/sqlStates.js";
 import type { Log } from "../../shared/log.js";
 import type { RunResult } from "../../shared/ipc/run.js";
+import type { WakeSignal } from "../../shared/wakeSignal.js";
 import type { PendingResults } from "./pendingResults.js";
 import type { OwnedResult } from "../model/tasks.js";
 
@@ -11,12 +14,11 @@ export type WriteResult = (client: Client, result: OwnedResult) => Promise<void>
 /** How long a write may stay unanswered before its connection is checked, in ms: a base, and more for each MB. */
 const quietMs = { base: 2_000, perMb: 1_000 };
 
-export interface LargeResultWriterOptions {
+interface LargeResultWriterOptions {
   readonly pendingResults: PendingResults;
   readonly connect: (signal: AbortSignal) => Promise<Client>;
-  /** Watches a connection, and ends it if it is half-open (the other end is gone without notice). */
-  readonly watch: (client: Client, quietMs: number) => { stop(): void };
-  readonly onWritten: () => void;
+  /** Notified after each result. */
+  readonly wakeSignal: WakeSignal;
   /** Lets the executor threads send the next large results. */
   readonly onAllWritten: () => void;
   readonly log: Log;
@@ -76,9 +78,9 @@ export class LargeResultWriter {
         if (opened === null) break;
         if (opened !== "full") client = opened;
         clientInUse = client ?? managerClient;
-        const watch = client === null ? null : this.#options.watch(client, quietMsOf(result));
+        const watchdog = client === null ? null : watch(client, result);
         await this.#write(clientInUse, result, write);
-        watch?.stop();
+        watchdog?.stop();
         clientInUse = client;
       }
     } finally {
@@ -108,12 +110,15 @@ export class LargeResultWriter {
       this.#options.log.debug({ id: result.id, err: error }, "large result deferred");
     } finally {
       this.#options.pendingResults.settleLarge();
-      this.#options.onWritten();
+      this.acknowledge();
+      this.#options.wakeSignal.notify();
     }
   }
 }
 
 /** While the output is being sent, the server neither answers nor does anything. */
-function quietMsOf({ largeOutput }: OwnedResult): number {
-  return quietMs.base + quietMs.perMb * Math.ceil((largeOutput?.length ?? 0) / (1 << 20));
-}
+const watch = (client: Client, { largeOutput }: OwnedResult): ConnectionWatchdog =>
+  new ConnectionWatchdog(client, {
+    name: applicationNames.managerWatch,
+    quietMs: quietMs.base + quietMs.perMb * Math.ceil((largeOutput?.length ?? 0) / (1 << 20)),
+  });

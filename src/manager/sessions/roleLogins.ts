@@ -8,6 +8,7 @@ import { scramVerifier } from "../../shared/postgres/auth/scram.js";
 import { connectClient, disconnect, type Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import type { ExecutorThreads } from "./executorThreads.js";
 import { readRole, type FoundRole } from "./roles.sql.js";
 
 /** Marks a login that pg-task has made: only then does it set its password. */
@@ -18,11 +19,11 @@ export type LoginOutcome =
   | { readonly state: "ready"; readonly max: number }
   | { readonly state: "refused" | "failed"; readonly reason: string };
 
-interface RoleLoginsOptions {
+interface RoleLoginsComponents {
   readonly table: TaskTable;
-  readonly administrator: () => Administrator | null;
-  /** The logins have changed. */
-  readonly changed: () => void;
+  readonly administrator: Administrator | null;
+  /** Reconfigured when the logins have changed. */
+  readonly executors: Pick<ExecutorThreads, "reconfigure">;
   readonly log: Log;
 }
 
@@ -32,13 +33,13 @@ interface RoleLoginsOptions {
  * for each process. If the server refuses such a login, because a task has changed it, say, it is made as it was.
  */
 export class RoleLogins {
-  readonly #options: RoleLoginsOptions;
+  readonly #components: RoleLoginsComponents;
   readonly #logins = new Map<string, RoleLogin>();
   /** Roles whose login has its password. */
   readonly #renewed = new Set<string>();
 
-  constructor(options: RoleLoginsOptions) {
-    this.#options = options;
+  constructor(components: RoleLoginsComponents) {
+    this.#components = components;
   }
 
   get all(): Readonly<Record<string, RoleLogin>> {
@@ -51,7 +52,7 @@ export class RoleLogins {
   }
 
   async prepare(client: Client, role: string): Promise<LoginOutcome> {
-    const found = await readRole(client, this.#options.table, role, madeLoginComment);
+    const found = await readRole(client, this.#components.table, role, madeLoginComment);
     const reason = whyRefused(found);
     if (found === null || reason !== null) return { state: "refused", reason: reason ?? "" };
     const isMade = found.made || !found.login_exists;
@@ -72,7 +73,7 @@ export class RoleLogins {
 
   /** The same for all managers of this process, so that they do not set it in turns. */
   #passwordOf(login: string): string | null {
-    const secret = this.#options.administrator()?.secret;
+    const secret = this.#components.administrator?.secret;
     return secret === undefined ? null : createHmac("sha256", secret).update(login).digest("base64url");
   }
 
@@ -80,12 +81,12 @@ export class RoleLogins {
     const known = this.#logins.get(role);
     if (known !== undefined && JSON.stringify(known) === JSON.stringify(login)) return;
     this.#logins.set(role, login);
-    this.#options.changed();
+    this.#components.executors.reconfigure();
   }
 
   async #make(role: string, found: FoundRole, password: string): Promise<void> {
-    const { administrator, log } = this.#options;
-    const target = administrator()?.target;
+    const { administrator, log } = this.#components;
+    const target = administrator?.target;
     if (target === undefined) throw new Error("no administrator");
     const admin = await connectClient(target, {
       applicationName: applicationNames.supervisor,
