@@ -12,14 +12,14 @@ const chain = (steps: readonly unknown[], more = ""): Promise<string[]> =>
 
 test("§4 within ends the step that runs when the time of the chain is over, and no later one starts", async () => {
   const ids = await chain(
-    [{ input: "SELECT pg_sleep(0.2)", within: "1 second" }, "SELECT pg_sleep(600)", "SELECT 3"],
+    [{ input: "SELECT pg_sleep(0.2)", within: "3 seconds" }, "SELECT pg_sleep(600)", "SELECT 3"],
     ", fail => 'SELECT 4'",
   );
   const [first, second, third, last] = await tasks.ended(...ids);
   assert.deepEqual([first?.state, second?.state, third?.state, last?.state], ["DONE", "FAIL", "GONE", "DONE"]);
   assert.match(second?.error ?? "", /canceling statement due to statement timeout/);
   assert.ok(
-    await tasks.holds(ids[1] ?? "", `stop >= (SELECT start FROM task WHERE id = ${ids[0]}) + interval '1 second'`),
+    await tasks.holds(ids[1] ?? "", `stop >= (SELECT start FROM task WHERE id = ${ids[0]}) + interval '3 seconds'`),
   );
   assert.ok(await tasks.holds(ids[1] ?? "", "start < deadline"));
   assert.ok(await tasks.holds(ids[3] ?? "", "within IS NULL AND deadline IS NULL"));

@@ -89,6 +89,8 @@ it("starts many entries a few at a time, and keeps one connection for each and o
     url: first.url,
     "pg_task.create": true,
     "pg_conf.fetch": atOnce,
+    // None may fall asleep before the last one has started.
+    "pg_task.idle": 1_000_000,
     "pg_task.json": Array.from({ length: tables }, (_, index) => ({ data: "many", table: `task_${index}` })),
   };
   const pgTask = new PgTask();

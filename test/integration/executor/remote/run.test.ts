@@ -141,7 +141,7 @@ for (const ending of ["timeout", "abort", "cancel", "stop"] as const) {
   test(`${ending} ends connecting to a server that never answers`, async () => {
     const driver = await openDriver();
     const { port, contacted } = await startSilent();
-    const timeoutMs = ending === "timeout" ? 100 : 0;
+    const timeoutMs = ending === "timeout" ? 1_000 : 0;
     const run = driver.dispatch(1, "SELECT 1", {
       remote: `${remoteString} port=${port} connect_timeout=0`,
       timeoutMs,
