@@ -180,7 +180,7 @@ for (const [what, end] of Object.entries(endings)) {
     await close(successors);
     const id = await tasks.add(effect, yearly);
     const manager = await managerAtGate();
-    assert.equal(proxy.freeze("pg_work"), 1);
+    assert.notEqual(proxy.freeze("pg_work"), 0);
     await open("task");
     await waitForRow(client, "SELECT FROM task WHERE parent = $1", [id]);
     await end(manager);
@@ -216,7 +216,7 @@ for (const [what, end] of Object.entries(endings)) {
     await close("BEFORE DELETE ON task_after FOR EACH ROW");
     await makeDue(first);
     const manager = await managerAtGate();
-    assert.equal(proxy.freeze("pg_work"), 1);
+    assert.notEqual(proxy.freeze("pg_work"), 0);
     await open("task_after");
     await waitForRow(client, "SELECT FROM task WHERE id = $1 AND wait IS NULL AND state = 'PLAN'", [second]);
     await end(manager);
