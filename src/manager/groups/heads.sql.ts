@@ -131,8 +131,8 @@ export async function lastId(client: Client, table: TaskTable): Promise<bigint> 
 }
 
 /**
- * Reads the due tasks with these keys, which are as `keyOf` yields them. There is at most one of each key. `LIMIT 1` keeps the planner from reading the
- * whole index for a join.
+ * Reads the due tasks with these keys, which are as `keyOf` yields them. There is at most one of each key. `LIMIT 1`
+ * keeps the planner from reading the whole index for a join.
  */
 export async function dueWithKeys(client: Client, table: TaskTable, keys: readonly string[]): Promise<DueTask[]> {
   if (!table.hasKeys) return [];
