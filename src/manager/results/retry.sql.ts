@@ -33,8 +33,8 @@ export const isRetried = (sqlstates: string): string =>
 export const isFinalTry = "(r.error IS NULL OR coalesce(t.attempt, 0) >= coalesce(t.retry, 0))";
 
 /**
- * SQL of a CTE that plans the next try of each task of the CTE `ended` with `retried`. The pause before it is doubled
- * after each try. Half of it to all of it is waited, at random, so that tasks that failed together are not tried together
+ * SQL of a CTE that plans the next try of each task of the CTE `ended` (columns id, start, stop, error, sqlstate, retried)
+ * with `retried`. The pause before it is doubled after each try. Half of it to all of it is waited, at random, so that tasks that failed together are not tried together
  * again. A group that pauses after each run pauses before a retry as well. `due` keeps the planned time of the first try,
  * from which the schedule of a repeating task goes on.
  *

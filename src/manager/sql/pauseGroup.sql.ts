@@ -23,8 +23,9 @@ const keepPlace = ", due = CASE WHEN t.rule IS NOT NULL THEN coalesce(t.due, t.p
 const due = (t: string): string => `${t}ready IS NOT NULL AND ${t}plan <= now() AND ${t}max < 0 AND ${t}owner IS NULL`;
 
 /**
- * SQL of CTEs that pause the groups of the runs in the CTE `ended` whose `max` is negative. Due tasks of these groups are replanned
- * if their own `max` is negative, each by its own |max| in ms. With `drift`, the new planned time is stop + |max|.
+ * SQL of CTEs that pause the groups of the runs in the CTE `ended` (columns hash, max, stop) whose `max` is negative.
+ * Due tasks of these groups are replanned if their own `max` is negative, each by its own |max| in ms. With `drift`, the
+ * new planned time is stop + |max|.
  * Otherwise it is the first `plan + n × |max|` after the stop. The CTE `pause_left` (columns id, since) lists the tasks
  * that could not be replanned: their rows are locked, or they take over the schedule of a task with their key in the
  * same statement, which updates a row only once. The CTE `key_waits` lists the latter and has to exist. The CTE
